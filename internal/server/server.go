@@ -34,6 +34,7 @@ import (
 	"github.com/modbox/modbox/internal/driver/gvisor/platform"
 	"github.com/modbox/modbox/internal/egress"
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/metrics"
 	"github.com/modbox/modbox/internal/otlp"
 	"github.com/modbox/modbox/internal/proxy"
@@ -108,6 +109,8 @@ type parts struct {
 	generation int64
 	// lost gets an error when a server with standbys must end, because it has lost its database.
 	lost chan error
+	// lifecycle is nil until the services are there. Workers connect before.
+	lifecycle atomic.Pointer[lifecycle.Service]
 	// backedUp is the time of the newest automatic backup, in seconds since 1970, once it is known.
 	backedUp atomic.Int64
 }
@@ -313,6 +316,7 @@ func (p *parts) open(ctx context.Context, cfg config.Config, accept bool, log *s
 		return err
 	}
 	cu.Add(p.Close)
+	p.lifecycle.Store(p.Lifecycle)
 	return nil
 }
 

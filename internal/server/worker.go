@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"gvisor.dev/gvisor/pkg/cleanup"
@@ -25,6 +26,7 @@ import (
 	"github.com/modbox/modbox/internal/embedded"
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/installation"
+	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store/imagerows"
 	"github.com/modbox/modbox/internal/store/workerrows"
@@ -78,7 +80,9 @@ func (p *parts) awaitWorkers(ctx context.Context, cfg config.Config, log *slog.L
 		return err
 	}
 	cu.Add(func() { closeLogged(log, "driver", d.Close) })
-	listener := worker.Listen(l, authority, d.Check, d.Attach, log)
+	listener := worker.Listen(l, authority, worker.Uses{Check: d.Check, Attach: d.Attach, Leave: func(ctx context.Context, w worker.Identity) error {
+		return p.vacate(ctx, w, d, log)
+	}}, log)
 	cu.Add(func() { _ = listener.Close() }) // it was closed to end it
 	log.Warn("sandboxes run on workers, which is experimental", "address", l.Addr().String(), "token_file", filepath.Join(cmp.Or(cfg.Worker.SecretDir, dir), worker.TokenFile))
 	log.Info("waiting for the workers")
@@ -107,6 +111,28 @@ func (p *parts) findMachine(ctx context.Context, cfg config.Config) (err error) 
 		}
 	}
 	return nil
+}
+
+// vacate moves the sandboxes of a worker that is being ended.
+func (p *parts) vacate(ctx context.Context, w worker.Identity, d *fleet.Driver, log *slog.Logger) error {
+	service := p.lifecycle.Load()
+	if service == nil {
+		return sandbox.Errorf(sandbox.Unavailable, "the server is starting")
+	}
+	tried := map[sandbox.ID]bool{}
+	for ctx.Err() == nil {
+		name, boxes := d.Leave(w.ID)
+		boxes = slices.DeleteFunc(boxes, func(id sandbox.ID) bool { return tried[id] })
+		if len(boxes) == 0 {
+			log.Info("the sandboxes of a worker that is being ended were moved", "worker", name)
+			return nil
+		}
+		for _, id := range boxes {
+			tried[id] = true
+		}
+		service.Vacate(ctx, boxes, "the worker "+name+" is being ended")
+	}
+	return ctx.Err()
 }
 
 // openAuthority returns the authority of the workers. Without worker.secret_dir the first call makes it.
@@ -171,12 +197,14 @@ type WorkerOptions struct {
 	Name string
 	// HealthListen is an address at which the probes of Kubernetes are answered; "" for none.
 	HealthListen string
+	// DrainTimeout bounds the time for which the end of the worker waits until the server has moved its sandboxes; 0 leaves them where they are.
+	DrainTimeout time.Duration
 	// Version is the version of this program.
 	Version string
 	Logger  *slog.Logger
 }
 
-// RunWorker serves this machine's driver to a server until ctx ends. Sandboxes keep running.
+// RunWorker serves this machine's driver to a server until ctx ends. Sandboxes keep running, unless the server moves them.
 func RunWorker(ctx context.Context, o WorkerOptions) (err error) {
 	cfg, log := o.Config, o.Logger
 	if _, found, err := installation.Read(cfg.StateDir); err != nil || found {
@@ -235,9 +263,33 @@ func RunWorker(ctx context.Context, o WorkerOptions) (err error) {
 		defer closeHealth()
 	}
 	log.Info("worker", "id", state.ID(), "server", o.Join, "state_dir", cfg.StateDir)
-	dialer.Run(ctx, health.counted(w.Serve))
-	log.Info("shutting down; sandboxes keep running")
+	dialUntilMoved(ctx, dialer, health.counted(w.Serve), o.DrainTimeout, log)
+	log.Info("shutting down; sandboxes that are here keep running")
 	return nil
+}
+
+// dialUntilMoved serves connections to the server until ctx ends, and then until the server has moved the sandboxes of this worker.
+func dialUntilMoved(ctx context.Context, dialer *worker.Dialer, serve func(context.Context, net.Conn) error, limit time.Duration, log *slog.Logger) {
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	defer context.AfterFunc(ctx, func() {
+		defer stop()
+		leave(serving, limit, dialer, log)
+	})()
+	dialer.Run(serving, serve)
+}
+
+// leave asks the server to move the sandboxes of the worker, which serves until then, and waits at most as long as limit.
+func leave(ctx context.Context, limit time.Duration, dialer *worker.Dialer, log *slog.Logger) {
+	if limit <= 0 {
+		return
+	}
+	log.Info("the server moves the sandboxes of this worker", "drain_timeout", limit.String())
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if err := dialer.Leave(ctx); err != nil {
+		log.Error("sandboxes were not moved", "error", err)
+	}
 }
 
 // openBoxes makes this machine's driver, and chooses its platform.

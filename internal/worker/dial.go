@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/rand"
@@ -13,6 +14,8 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -47,12 +50,14 @@ func limitUnsent(c net.Conn) {
 // Dialer connects a worker to its control plane.
 type Dialer struct {
 	addresses []string
-	at        int // the address to try first, modulo their number
 	id        string
 	key       *ecdsa.PrivateKey
 	token     token
 	log       *slog.Logger
-	cert      *tls.Certificate // nil before the first join
+
+	at   atomic.Int64 // the address to try first, modulo their number
+	mu   sync.Mutex
+	cert *tls.Certificate // guarded by mu; nil before the first join
 }
 
 // NewDialer returns the dialer of a worker for the control plane at one of the addresses, each a host with a port. tokenText is the
@@ -93,29 +98,63 @@ func (d *Dialer) Run(ctx context.Context, serve func(ctx context.Context, conn n
 // once makes a connection and serves it until it ends. The next call tries another address first: a server that the worker refuses
 // may go on listening.
 func (d *Dialer) once(ctx context.Context, serve func(ctx context.Context, conn net.Conn) error) error {
-	defer func() { d.at++ }()
-	if d.cert == nil || time.Until(d.cert.Leaf.NotAfter) < leastLife {
-		if err := d.join(ctx); err != nil {
-			return fmt.Errorf("join: %w", err)
-		}
+	defer d.at.Add(1)
+	cert, err := d.certificate(ctx)
+	if err != nil {
+		return err
 	}
-	conn, err := d.dial(ctx, protocolConnect, *d.cert)
+	conn, err := d.dial(ctx, protocolConnect, *cert)
 	if err != nil {
 		return err
 	}
 	return serve(ctx, conn)
 }
 
+// certificate returns the certificate of the worker, after a join if it has none or an old one.
+func (d *Dialer) certificate(ctx context.Context) (*tls.Certificate, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.cert == nil || time.Until(d.cert.Leaf.NotAfter) < leastLife {
+		if err := d.join(ctx); err != nil {
+			return nil, fmt.Errorf("join: %w", err)
+		}
+	}
+	return d.cert, nil
+}
+
+// Leave asks the control plane to take the sandboxes of the worker elsewhere, because the worker is being ended, and returns when the control
+// plane has done what it can. Until then the worker must serve its connection.
+func (d *Dialer) Leave(ctx context.Context) error {
+	cert, err := d.certificate(ctx)
+	if err != nil {
+		return err
+	}
+	conn, err := d.dial(ctx, protocolLeave, *cert)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })()
+	var answer left
+	if err := json.NewDecoder(io.LimitReader(conn, maxJoin)).Decode(&answer); err != nil {
+		return cmp.Or(ctx.Err(), fmt.Errorf("read the answer: %w", err))
+	}
+	if answer.Error != "" {
+		return errors.New(strings.TrimSpace(answer.Error))
+	}
+	return nil
+}
+
 // dial makes a connection to the control plane at the first address that has it, which proves that it has the authority of the token.
 func (d *Dialer) dial(ctx context.Context, protocol string, certs ...tls.Certificate) (*tls.Conn, error) {
 	var errs []error
 	for range d.addresses {
-		conn, err := d.dialAddress(ctx, d.addresses[d.at%len(d.addresses)], protocol, certs...)
+		conn, err := d.dialAddress(ctx, d.addresses[int(d.at.Load())%len(d.addresses)], protocol, certs...)
 		if err == nil {
 			return conn, nil
 		}
 		errs = append(errs, err)
-		d.at++
+		d.at.Add(1)
 	}
 	return nil, errors.Join(errs...)
 }
@@ -154,6 +193,8 @@ func (d *Dialer) verify(state tls.ConnectionState) error {
 }
 
 // join gets a certificate.
+//
+// Preconditions: d.mu is held.
 func (d *Dialer) join(ctx context.Context) error {
 	request, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, d.key)
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 const (
 	protocolJoin    = "modbox-join/1"
 	protocolConnect = "modbox-worker/1"
+	protocolLeave   = "modbox-leave/1"
 )
 
 const (
@@ -45,12 +46,26 @@ type joined struct {
 	Error       string `json:",omitempty"`
 }
 
+// left is the answer to a worker that leaves.
+type left struct {
+	Error string `json:",omitempty"`
+}
+
+// Uses are the uses of the connections of workers.
+type Uses struct {
+	// Check returns the reason why a worker must not be served; nil for none.
+	Check func(Identity) error
+	// Attach uses the connection of a worker until it ends.
+	Attach func(ctx context.Context, worker Identity, conn net.Conn) error
+	// Leave takes the sandboxes of a worker elsewhere, which is being ended, and returns when it has done what it can.
+	Leave func(ctx context.Context, worker Identity) error
+}
+
 // Listener accepts the connections of workers.
 type Listener struct {
 	net.Listener
 	authority *Authority
-	check     func(Identity) error
-	attach    func(ctx context.Context, worker Identity, conn net.Conn) error
+	uses      Uses
 	log       *slog.Logger
 	ctx       context.Context
 	cancel    context.CancelFunc
@@ -58,11 +73,10 @@ type Listener struct {
 	greets    chan struct{}
 }
 
-// Listen serves workers on l until Close: it gives a certificate to a worker that has the token, and calls attach with
-// the connection of a worker that has a certificate. Neither happens to a worker for which check returns an error. attach
-// uses the connection until it ends.
-func Listen(l net.Listener, a *Authority, check func(Identity) error, attach func(ctx context.Context, worker Identity, conn net.Conn) error, log *slog.Logger) *Listener {
-	w := &Listener{Listener: l, authority: a, check: check, attach: attach, log: log, greets: make(chan struct{}, maxGreets)}
+// Listen serves workers on l until Close: it gives a certificate to a worker that has the token, and uses the connection of a worker
+// that has a certificate. Neither happens to a worker for which Check returns an error.
+func Listen(l net.Listener, a *Authority, uses Uses, log *slog.Logger) *Listener {
+	w := &Listener{Listener: l, authority: a, uses: uses, log: log, greets: make(chan struct{}, maxGreets)}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	w.work.Go(w.accept)
 	return w
@@ -118,10 +132,26 @@ func (l *Listener) serve(conn net.Conn) error {
 	}
 	leaf := secure.ConnectionState().PeerCertificates[0]
 	peer := identity(leaf.Subject.CommonName, leaf.PublicKey) // the authority signs no other
-	if err := l.check(peer); err != nil {
+	if err := l.uses.Check(peer); err != nil {
 		return err
 	}
-	return l.attach(l.ctx, peer, secure)
+	if secure.ConnectionState().NegotiatedProtocol == protocolLeave {
+		return l.leave(secure, peer)
+	}
+	return l.uses.Attach(l.ctx, peer, secure)
+}
+
+// leave answers a worker that leaves, when its sandboxes are elsewhere.
+func (l *Listener) leave(conn *tls.Conn, worker Identity) error {
+	var answer left
+	if err := l.uses.Leave(l.ctx, worker); err != nil {
+		answer.Error = sandbox.Explain("the server cannot take the sandboxes elsewhere", err)
+	}
+	_ = conn.SetDeadline(time.Now().Add(greetTimeout)) // the worker may not have waited
+	if err := json.NewEncoder(conn).Encode(answer); err != nil {
+		return fmt.Errorf("leave: %w", err)
+	}
+	return conn.CloseWrite()
 }
 
 // greet performs the handshake, and serves a join. It returns a connection whose worker has a certificate.
@@ -130,7 +160,7 @@ func (l *Listener) greet(conn net.Conn) (*tls.Conn, error) {
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })()
 	secure := tls.Server(conn, &tls.Config{
-		MinVersion: tls.VersionTLS13, NextProtos: []string{protocolJoin, protocolConnect},
+		MinVersion: tls.VersionTLS13, NextProtos: []string{protocolJoin, protocolConnect, protocolLeave},
 		GetCertificate: l.authority.own, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: l.authority.pool(),
 		SessionTicketsDisabled: true, // a resumed session would skip the check of an expired certificate
 	})
@@ -141,7 +171,7 @@ func (l *Listener) greet(conn net.Conn) (*tls.Conn, error) {
 	switch {
 	case state.NegotiatedProtocol == protocolJoin:
 		return nil, l.join(secure)
-	case state.NegotiatedProtocol != protocolConnect:
+	case state.NegotiatedProtocol != protocolConnect && state.NegotiatedProtocol != protocolLeave:
 		return nil, errors.New("handshake: the client speaks another protocol")
 	case len(state.PeerCertificates) == 0:
 		return nil, errors.New("handshake: the worker has no certificate")
@@ -157,7 +187,7 @@ func (l *Listener) join(conn *tls.Conn) error {
 	}
 	var answer joined
 	var refused error
-	if answer.Certificate, refused = l.authority.issue(asked, l.check); refused != nil {
+	if answer.Certificate, refused = l.authority.issue(asked, l.uses.Check); refused != nil {
 		answer.Error = sandbox.Explain("the server cannot give a certificate", refused)
 	}
 	err := json.NewEncoder(conn).Encode(answer)

@@ -30,6 +30,7 @@ type control struct {
 	dir, token string
 	only       atomic.Pointer[Identity] // refuses others; nil refuses none
 	attached   chan string              // ids of workers
+	leave      func(context.Context, Identity) error
 }
 
 func newControl(t *testing.T) *control {
@@ -48,15 +49,19 @@ func newControl(t *testing.T) *control {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Listener = Listen(plain, a, func(w Identity) error {
-		if only := c.only.Load(); only != nil && *only != w {
-			return sandbox.Errorf(sandbox.Conflict, "this server has the worker %s", only.ID)
-		}
-		return nil
-	}, func(_ context.Context, w Identity, conn net.Conn) error {
-		c.attached <- w.ID
-		_, err := io.Copy(conn, conn)
-		return err
+	c.Listener = Listen(plain, a, Uses{
+		Check: func(w Identity) error {
+			if only := c.only.Load(); only != nil && *only != w {
+				return sandbox.Errorf(sandbox.Conflict, "this server has the worker %s", only.ID)
+			}
+			return nil
+		},
+		Attach: func(_ context.Context, w Identity, conn net.Conn) error {
+			c.attached <- w.ID
+			_, err := io.Copy(conn, conn)
+			return err
+		},
+		Leave: func(ctx context.Context, w Identity) error { return c.leave(ctx, w) },
 	}, slog.New(slog.DiscardHandler))
 	t.Cleanup(func() { _ = c.Close() })
 	return c
@@ -244,6 +249,44 @@ func TestState(t *testing.T) {
 		if _, err := OpenState(dir); err == nil || !strings.Contains(err.Error(), stateFile) {
 			t.Errorf("OpenState() of %q = %v, want an error with the path", text, err)
 		}
+	}
+}
+
+// TestLeave checks that a worker that leaves waits for the server, and gets its error; a server refuses strangers.
+func TestLeave(t *testing.T) {
+	c := newControl(t)
+	d := c.dialer(t, c.token)
+	said := make(chan string, 1)
+	c.leave = func(_ context.Context, w Identity) error {
+		said <- w.ID
+		return nil
+	}
+	if err := d.Leave(t.Context()); err != nil || len(said) == 0 || <-said != d.id {
+		t.Errorf("Leave() = %v", err)
+	}
+	c.leave = func(context.Context, Identity) error {
+		return sandbox.Errorf(sandbox.Unavailable, "the server is starting")
+	}
+	if err := d.Leave(t.Context()); err == nil || !strings.Contains(err.Error(), "the server is starting") {
+		t.Errorf("Leave() = %v, want the error of the server", err)
+	}
+	ended := make(chan struct{})
+	c.leave = func(ctx context.Context, _ Identity) error { // until the listener is closed
+		close(ended)
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-ended
+		cancel()
+	}()
+	if err := d.Leave(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("Leave() after the end of its context = %v", err)
+	}
+	c.only.Store(&Identity{ID: "another"})
+	if err := d.Leave(t.Context()); err == nil {
+		t.Error("a worker that the server refuses can leave")
 	}
 }
 

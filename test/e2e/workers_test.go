@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -101,4 +102,45 @@ func TestWorkers(t *testing.T) {
 	for _, id := range sandboxes {
 		until(t, "each sandbox answers", func() bool { return reaches(t, s, id) })
 	}
+}
+
+// TestWorkerThatLeaves checks that the sandboxes of a worker that is being ended go on with their memory on another, and that the worker is used
+// again when it is back.
+func TestWorkerThatLeaves(t *testing.T) {
+	s, workers := startWithWorkers(t, 2)
+	connections := func(n int) {
+		t.Helper()
+		until(t, "the workers are connected", func() bool { return strings.Count(s.Log(), "a worker is connected") == n })
+	}
+	connections(2)
+	for _, w := range workers {
+		w.end(os.Interrupt)
+		w.args = append(w.args, "--drain-timeout", "10m")
+		w.launch()
+	}
+	connections(4)
+	sb, paused := s.MustCreate(client.CreateOptions{Image: "modbox/code-exec"}), s.MustCreate(client.CreateOptions{Image: "modbox/code-exec"})
+	a, b := workers[0], workers[1]
+	if !a.has(sb.ID) {
+		a, b = b, a
+	}
+	count := remember(t, s.Bash, sb.ID)
+	count(sb.ID, 1)
+	if _, err := s.Sandboxes.Pause(t.Context(), paused.ID); err != nil {
+		t.Fatalf("pause: %v", err)
+	}
+	a.end(syscall.SIGTERM)
+	if a.has(sb.ID) || !b.has(sb.ID) {
+		t.Errorf("the worker that left has the sandbox: %v, the other: %v", a.has(sb.ID), b.has(sb.ID))
+	}
+	count(sb.ID, 2)
+	if p, err := s.Sandboxes.Get(t.Context(), paused.ID); err != nil || p.State != "paused" {
+		t.Errorf("the paused sandbox is %+v, %v", p, err)
+	}
+	a.launch()
+	connections(5)
+	if created := s.MustCreate(client.CreateOptions{Image: "modbox/code-exec"}); !a.has(created.ID) {
+		t.Error("a worker that is back gets no sandbox")
+	}
+	count(sb.ID, 3)
 }

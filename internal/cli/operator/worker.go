@@ -22,7 +22,8 @@ The server makes the token, in the file worker/token of its state directory: cop
 worker has directories of its own, and needs none of the server's. If the server has
 standbys, --join names all of them, or a DNS name with the addresses of all.
 SIGTERM and Ctrl-C end the worker; sandboxes keep running, and the next start takes them
-over.`,
+over. With --drain-timeout the server moves them to other workers before the worker ends:
+it pauses each sandbox with its memory, and resumes it there.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if o.Config, err = local.Load(env); err != nil {
@@ -37,6 +38,7 @@ over.`,
 	cmd.Flags().StringVar(&o.TokenFile, "token-file", "", "file with the server's token for workers")
 	cmd.Flags().StringVar(&o.Name, "name", "", "name of the worker; empty: the host name")
 	cmd.Flags().StringVar(&o.HealthListen, "health-listen", "", "address for probes: /healthz, and /readyz while connected to the server")
+	cmd.Flags().DurationVar(&o.DrainTimeout, "drain-timeout", 0, "time at the end to move sandboxes to other workers; 0: none moves")
 	cmd.Flags().StringVar(&local.File, "config", "", "YAML file with settings; a worker uses few of them")
 	local.Flags = config.AddFlags(cmd.Flags(), "state_dir", "run_dir", "cgroup_parent")
 	for _, name := range []string{"join", "token-file", "state-dir", "run-dir"} {

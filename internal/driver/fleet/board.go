@@ -39,6 +39,7 @@ type member struct {
 	record    worker.Record
 	saving    sync.Mutex // held while its record is changed in the database; before mu
 	retiring  bool       // its removal or drain is being recorded: it gets no box
+	leaving   bool       // it is being ended, and gets no box until it connects again
 	slow      bool       // a box was not recovered in time over this connection
 	link      int        // number of its last connection
 	connected bool       // its last connection is in use
@@ -130,7 +131,7 @@ func (b *board) best(spec driver.Spec, except map[*member]bool) (*member, error)
 	var best *member
 	full := false
 	for _, m := range b.members {
-		if m.record.Status != worker.Ready || m.retiring || except[m] || b.away(m) != nil {
+		if m.record.Status != worker.Ready || m.retiring || m.leaving || except[m] || b.away(m) != nil {
 			continue
 		}
 		if most := b.limit(m); most > 0 && m.promised+spec.Resources.MemoryBytes > most {
@@ -388,7 +389,7 @@ func (b *board) TakesSandbox(id sandbox.ID) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.places[id]
-	return p != nil && p.member.connected && p.member.record.Status == worker.Ready && !p.member.retiring
+	return p != nil && p.member.connected && p.member.record.Status == worker.Ready && !p.member.retiring && !p.member.leaving
 }
 
 // Reach implements [driver.Reacher].

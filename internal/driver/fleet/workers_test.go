@@ -146,3 +146,31 @@ func TestTakesSandbox(t *testing.T) {
 		t.Error("a box that does not exist may get a sandbox")
 	}
 }
+
+// TestLeave checks that a worker that is being ended gets no boxes, until it connects again.
+func TestLeave(t *testing.T) {
+	r := newRig(t, testTimeout, 8*gib, gib)
+	s, _ := r.started(t, 256<<20)
+	r.wantOn(t, s.ID, "a")
+	w, err := r.driver().Worker("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name, boxes := r.driver().Leave(w.ID); name != "a" || !slices.Equal(boxes, []sandbox.ID{s.ID}) {
+		t.Errorf("Leave() = %q, %v", name, boxes)
+	}
+	if r.driver().TakesSandbox(s.ID) {
+		t.Error("its boxes of the pool get sandboxes")
+	}
+	other, _ := r.started(t, 256<<20)
+	r.wantOn(t, other.ID, "b")
+	r.leave(t, r.machines[0])
+	r.machines[0].start(t)
+	eventually(t, "the worker is back", func() error { return wantConnected(r.control.Load(), 2) })
+	if !r.driver().TakesSandbox(s.ID) {
+		t.Error("a worker that is back gets no sandboxes")
+	}
+	if _, boxes := r.driver().Leave("unknown"); len(boxes) != 0 {
+		t.Errorf("Leave() of an unknown worker = %v", boxes)
+	}
+}

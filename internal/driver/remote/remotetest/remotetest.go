@@ -68,11 +68,14 @@ func New(t *testing.T, open func() (driver.Driver, error), saved remote.Saved, v
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := worker.Listen(plain, a, func(worker.Identity) error { return nil }, func(ctx context.Context, w worker.Identity, conn net.Conn) error {
-		if w.ID != r.state.ID() {
-			t.Errorf("the worker is %q, want %q", w.ID, r.state.ID())
-		}
-		return r.control.Load().Attach(ctx, conn, func(remote.Welcome) error { return nil })
+	l := worker.Listen(plain, a, worker.Uses{
+		Check: func(worker.Identity) error { return nil },
+		Attach: func(ctx context.Context, w worker.Identity, conn net.Conn) error {
+			if w.ID != r.state.ID() {
+				t.Errorf("the worker is %q, want %q", w.ID, r.state.ID())
+			}
+			return r.control.Load().Attach(ctx, conn, func(remote.Welcome) error { return nil })
+		},
 	}, slog.New(slog.DiscardHandler))
 	r.address = via(l.Addr().String())
 	r.Use(r.NewControl())

@@ -1,0 +1,59 @@
+package lifecycle_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// TestVacate checks that a sandbox that runs is saved and resumed, with its processes, and that others stay as they are.
+func TestVacate(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	running, paused := s.run(lifecycle.CreateRequest{Name: "running"}), s.run(lifecycle.CreateRequest{Name: "paused"})
+	s.write("running", "/file", "kept")
+	s.pause("paused")
+	s.Vacate(t.Context(), []sandbox.ID{running.ID, paused.ID, sandbox.NewID()}, "the worker w is being ended")
+	if sb := s.get("running"); sb.State != sandbox.Running || sb.MemoryLost != "" || s.readFile("running", "/file") != "kept" {
+		t.Errorf("the sandbox that ran is %+v", sb)
+	}
+	if sb := s.get("paused"); sb.State != sandbox.Paused {
+		t.Errorf("the paused sandbox is %s", sb.State)
+	}
+	events, err := s.Events(t.Context(), s.caller, "running", sandbox.EventFilter{})
+	if err != nil || !slices.ContainsFunc(events.Items, func(ev sandbox.Event) bool {
+		return ev.Type == sandbox.EventPausing && strings.Contains(ev.Message, "the worker w is being ended")
+	}) {
+		t.Errorf("its events are %+v, %v", events, err)
+	}
+}
+
+// TestVacateWithoutSpace checks that a sandbox that cannot be resumed elsewhere stays paused, and that a sandbox that cannot be saved goes on.
+func TestVacateWithoutSpace(t *testing.T) {
+	for name, tc := range map[string]struct {
+		fails string
+		want  sandbox.State
+	}{
+		"resume": {"driver.Restore", sandbox.Paused},
+		"save":   {"driver.Checkpoint", sandbox.Running},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t)
+			s := e.start()
+			sb := s.run(lifecycle.CreateRequest{Name: "s"})
+			s.driver.faults.on(func(_ int, call string) error {
+				if call == tc.fails {
+					return sandbox.Errorf(sandbox.Unavailable, "no worker")
+				}
+				return nil
+			}, nil)
+			s.Vacate(t.Context(), []sandbox.ID{sb.ID}, "the worker w is being ended")
+			if got := s.get("s"); got.State != tc.want {
+				t.Errorf("the sandbox is %s, want %s", got.State, tc.want)
+			}
+		})
+	}
+}
