@@ -29,6 +29,8 @@ type Config struct {
 	// Quota is the default quota of a workspace; nil for no limits. Max also limits the resources of a
 	// single sandbox.
 	Quota quota.Limits
+	// QuotaNow, unless nil, returns Quota as it is at this time.
+	QuotaNow func() quota.Limits
 	// Promise is how much memory and disk all sandboxes, builds and pool boxes together
 	// may be limited to.
 	Promise quota.Promise

@@ -61,6 +61,8 @@ type Disk interface {
 type Config struct {
 	// Quota is the quota of a workspace that has no other.
 	Quota Limits
+	// QuotaNow, unless nil, returns Quota as it is at this time.
+	QuotaNow func() Limits
 	// Defaults are the default resources of a sandbox, Build the default resources of a box of a
 	// build; Max is the most that a sandbox may have.
 	Defaults, Build, Max sandbox.Resources
@@ -117,7 +119,7 @@ func (c *Controller) Report(ctx context.Context, ws sandbox.WorkspaceID) (Report
 		return Report{}, err
 	}
 	used.Disk.AddUnrecorded(c.disk.Unrecorded(ws))
-	limits := set.Over(c.cfg.Quota)
+	limits := set.Over(c.defaults())
 	own := limits.SandboxMax()
 	for _, f := range Fields {
 		limits[f.Limit] = *f.Of(&c.cfg.Max)
@@ -167,7 +169,15 @@ func (c *Controller) Limits(ctx context.Context, ws sandbox.WorkspaceID) (Limits
 	if err != nil {
 		return nil, fmt.Errorf("quota of workspace %s: %w", ws, err)
 	}
-	return set.Over(c.cfg.Quota), nil
+	return set.Over(c.defaults()), nil
+}
+
+// defaults returns the quota of a workspace that has no other.
+func (c *Controller) defaults() Limits {
+	if c.cfg.QuotaNow != nil {
+		return c.cfg.QuotaNow()
+	}
+	return c.cfg.Quota
 }
 
 // Record calls record, which records an object of a workspace if it fits. When record fails for

@@ -38,6 +38,7 @@ import (
 	"github.com/modbox/modbox/internal/metrics"
 	"github.com/modbox/modbox/internal/otlp"
 	"github.com/modbox/modbox/internal/proxy"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/secret"
 	"github.com/modbox/modbox/internal/server/services"
@@ -301,7 +302,7 @@ func (p *parts) open(ctx context.Context, cfg config.Config, accept bool, log *s
 	if err := p.openTraces(ctx, cfg, log, cu); err != nil {
 		return err
 	}
-	if err := p.findMachine(ctx, cfg); err != nil {
+	if p.machine, err = capacity.Detect(cfg.StateDir); err != nil {
 		return err
 	}
 	settings, err := p.settings(ctx, cfg, log)
@@ -328,8 +329,9 @@ func (p *parts) settings(ctx context.Context, cfg config.Config, log *slog.Logge
 		DefaultMemory: int64(cfg.Sandbox.DefaultMemory), URLs: p.urls, Console: cfg.Console.At(p.urls.Server()),
 		Events: eventsConfig(cfg), Webhooks: webhooksConfig(cfg),
 	}
-	if p.fleet != nil {
-		s.Lifecycle.Promise.MemoryBytes = 0 // the fleet bounds the memory of each worker, also of workers that join later
+	if p.fleet != nil { // the fleet bounds what each worker promises
+		s.Lifecycle.Promise = quota.Promise{}
+		s.Lifecycle.QuotaNow = func() quota.Limits { return p.workersQuota(cfg) }
 	}
 	s.Lifecycle.Archive.Installation = p.instance
 	if s.Lifecycle.NetworkCA, err = readCA(cfg.Network.CAFile); err != nil {

@@ -26,6 +26,7 @@ import (
 	"github.com/modbox/modbox/internal/embedded"
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/installation"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store/imagerows"
@@ -93,24 +94,16 @@ func (p *parts) awaitWorkers(ctx context.Context, cfg config.Config, log *slog.L
 	return nil
 }
 
-// findMachine finds the resources that sandboxes share: the resources of this machine, or the memory and cores of all workers that are
-// known now. The disk is this machine's in both cases: saved states and images are on it.
-func (p *parts) findMachine(ctx context.Context, cfg config.Config) (err error) {
-	if p.machine, err = capacity.Detect(cfg.StateDir); err != nil || p.fleet == nil {
-		return err
+// workersQuota returns the quota of workspaces that have none of their own: of the memory and cores of all workers that were not
+// removed, and of as much disk as sandboxes of the default size have with this memory.
+func (p *parts) workersQuota(cfg config.Config) quota.Limits {
+	var all capacity.Machine
+	for _, w := range p.fleet.Workers() {
+		all.MemoryBytes += w.MemoryBytes
+		all.Cores += w.Cores
 	}
-	workers, err := workerrows.New(p.store.DB).List(ctx)
-	if err != nil {
-		return err
-	}
-	p.machine.MemoryBytes, p.machine.Cores = 0, 0
-	for _, w := range workers {
-		if w.Status != worker.Gone {
-			p.machine.MemoryBytes += w.MemoryBytes
-			p.machine.Cores += w.Cores
-		}
-	}
-	return nil
+	all.DiskBytes = all.MemoryBytes / int64(cfg.Sandbox.DefaultMemory) * int64(cfg.Sandbox.DefaultDisk)
+	return DefaultQuota(cfg, all)
 }
 
 // vacate moves the sandboxes of a worker that is being ended.

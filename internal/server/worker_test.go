@@ -6,16 +6,23 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/driver/fleet"
+	"github.com/modbox/modbox/internal/driver/remote"
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/image/stack"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store/storetest"
 	"github.com/modbox/modbox/internal/store/workerrows"
@@ -62,6 +69,32 @@ func TestOpenRootfs(t *testing.T) {
 		if err := content.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestWorkersQuota checks that default quotas come from the workers that were not removed, and that set quotas stay.
+func TestWorkersQuota(t *testing.T) {
+	rows := workerrows.New(storetest.Open(t, filepath.Join(t.TempDir(), "test.db")).DB)
+	for i, status := range []worker.Status{worker.Ready, worker.Draining, worker.Gone} {
+		name := fmt.Sprint("w", i)
+		if err := rows.Save(t.Context(), worker.Record{Identity: worker.Identity{ID: name, Key: name}, Name: name, Status: status, MemoryBytes: 64 << 30, Cores: 8}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := fleet.New(t.Context(), fleet.Config{Rows: rows, Remote: remote.Config{Log: slog.New(slog.DiscardHandler)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	p, cfg := parts{fleet: d}, config.Default()
+	cfg.Quota.Sandboxes = 7
+	got := p.workersQuota(cfg)
+	want := quota.Limits{
+		quota.LimitSandboxes: 7, quota.LimitMemory: 252 << 30, quota.LimitCPU: 16 * 64_000, quota.LimitCreates: 16 * 600,
+		quota.LimitDisk: 1 << 40, quota.LimitArchive: 10 << 40, // 128 GiB have 256 sandboxes of 512 MiB, with 2 GiB of disk; promised four times, half for a workspace
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("quota (-want +got):\n%s", diff)
 	}
 }
 
