@@ -1,8 +1,13 @@
 package cli
 
 import (
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -79,18 +84,33 @@ func TestWorkersOfServer(t *testing.T) {
 	if r := workers("rm", "one"); r.code != base.ExitFailure || !strings.Contains(r.stderr, "drain it first") {
 		t.Errorf("rm of a worker with a sandbox = %+v", r)
 	}
-	waited := make(chan result, 1)
-	go func() { waited <- workers("drain", "--wait", "one") }()
-	select {
-	case r := <-waited:
-		t.Fatalf("drain --wait = %+v while the worker has a sandbox", r)
-	default:
-	}
-	if err := d.Destroy(t.Context(), id); err != nil {
+	// The sandbox ends when the command has asked for it once.
+	target, err := url.Parse(s.URL)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if r := <-waited; r.code != 0 {
+	asked := make(chan struct{})
+	var once sync.Once
+	forward := httputil.NewSingleHostReverseProxy(target)
+	forward.ModifyResponse = func(r *http.Response) error {
+		if r.Request.Method == http.MethodGet {
+			once.Do(func() { close(asked) })
+		}
+		return nil
+	}
+	proxy := httptest.NewServer(forward)
+	defer proxy.Close()
+	ended := make(chan error, 1)
+	go func() {
+		<-asked
+		ended <- d.Destroy(t.Context(), id)
+	}()
+	if r := invoke(t, nil, "", "--url", proxy.URL, "--token", s.Token, "workers", "drain", "--wait", "one"); r.code != 0 || r.stderr != "one has 1 sandboxes\n" {
 		t.Errorf("drain --wait = %+v", r)
+	}
+	once.Do(func() { close(asked) })
+	if err := <-ended; err != nil {
+		t.Fatal(err)
 	}
 	if r := workers("rm", "one"); r.code != 0 {
 		t.Errorf("rm = %+v", r)

@@ -152,7 +152,7 @@ type Reacher interface {
 
 // Placer is a driver of several hosts, of which some get no new sandboxes.
 type Placer interface {
-	// TakesSandbox reports whether a box without a sandbox may get one now: its host can be reached, and is not being drained.
+	// TakesSandbox reports whether a box without a sandbox may get one: its host is not being drained, and is not out of reach for long.
 	TakesSandbox(id sandbox.ID) bool
 }
 

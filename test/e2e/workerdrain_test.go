@@ -1,15 +1,10 @@
 package e2e_test
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/modbox/modbox/client"
@@ -22,32 +17,6 @@ func (w *workerProcess) boxes() (ids []string) {
 		ids = append(ids, filepath.Base(path))
 	}
 	return ids
-}
-
-// wipe ends the boxes of a worker that has no process, and removes its files, as its operator does when the server does not know it any more.
-func (w *workerProcess) wipe() {
-	w.t.Helper()
-	names, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, name := range names {
-		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
-		if text, err := os.ReadFile(name); err == nil && strings.Contains(string(text), w.run+"/") {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-		}
-	}
-	until(w.t, "the boxes of the worker have ended", func() bool { return len(processesNaming(w.run+"/")) == 0 })
-	sum := sha256.Sum256([]byte(w.run))
-	group := "modbox-" + hex.EncodeToString(sum[:6]) // as the driver names it
-	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && filepath.Base(filepath.Dir(path)) == group {
-			_ = syscall.Rmdir(path)
-		}
-		return nil
-	})
-	for _, dir := range []string{filepath.Join(w.run, "boxes"), filepath.Join(w.state, "layers"), filepath.Join(w.state, "images", "boxes")} {
-		if err := os.RemoveAll(dir); err != nil {
-			w.t.Error(err)
-		}
-	}
 }
 
 // TestDrainAndRemoveWorker drains workers over the API, and starts a server after a worker with sandboxes was removed beside it.
@@ -110,10 +79,7 @@ func TestDrainAndRemoveWorker(t *testing.T) {
 	}
 	create(b)
 	a.launch()
-	until(t, "the worker that was removed is refused", func() bool {
-		text, err := os.ReadFile(a.log.Name())
-		return err == nil && strings.Contains(string(text), "was removed")
+	until(t, "the worker that was removed has no boxes, and is refused", func() bool {
+		return len(a.boxes()) == 0 && strings.Contains(s.Log(), "was removed")
 	})
-	a.end(os.Interrupt)
-	a.wipe()
 }

@@ -25,7 +25,7 @@ type Workers struct {
 // WorkerRef is the path parameter that names a worker. It is exported because huma passes over
 // embedded types that are not.
 type WorkerRef struct {
-	Worker string `path:"worker" maxLength:"64" doc:"The worker: its id or name."`
+	Worker string `path:"worker" maxLength:"80" doc:"The worker: its id or name."`
 }
 
 type updateInput struct {
@@ -53,7 +53,7 @@ func (h *Workers) Register(m *route.Mux) {
 	}, h.update)
 	route.JSON(m, huma.Operation{
 		OperationID: "delete-worker", Method: http.MethodDelete, Path: one, Tags: tags, DefaultStatus: http.StatusNoContent,
-		Summary: "Remove a worker", Description: "For good: it is refused from then on. A worker with sandboxes is removed only with force. If it is away, what runs on its machine goes on there until it is ended there.",
+		Summary: "Remove a worker", Description: "For good: it is refused from then on. A worker with sandboxes is removed only with force. If it is away, what runs on its machine goes on there until it connects again.",
 	}, h.delete)
 }
 

@@ -186,7 +186,7 @@ func newWorkersRemoveCommand(env *base.Env) *cobra.Command {
 		Long: `Remove a worker for good, given by name or id: the server refuses it from then on. A
 worker with sandboxes is removed only with --force: they end, or go back to their last
 checkpoint; paused sandboxes are resumed on other workers. If the worker is away, what
-runs on its machine goes on there until it is ended there.
+runs on its machine goes on there until it connects again.
 
 With --local, remove it from the database of the server on this machine, which must not
 run, also if it has sandboxes: the next start of the server ends them or takes them

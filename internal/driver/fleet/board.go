@@ -28,6 +28,7 @@ type board struct {
 	mu      sync.Mutex
 	closed  bool                  // guarded by mu
 	caps    *driver.Capabilities  // guarded by mu; nil before the first connection
+	failed  time.Time             // guarded by mu; when it was logged last that a worker fails
 	late    bool                  // guarded by mu; any known worker may be the first: [Driver.Ready] waited long enough for the others
 	members []*member             // guarded by mu; the first that joined first, including removed workers
 	places  map[sandbox.ID]*place // guarded by mu; boxes, and boxes that are going to be made
@@ -40,6 +41,7 @@ type member struct {
 	saving    sync.Mutex // held while its record is changed in the database; before mu
 	retiring  bool       // its removal or drain is being recorded: it gets no box
 	leaving   bool       // it is being ended, and gets no box until it connects again
+	cleared   bool       // it was removed, and has no boxes any more
 	slow      bool       // a box was not recovered in time over this connection
 	link      int        // number of its last connection
 	connected bool       // its last connection is in use
@@ -129,8 +131,9 @@ func (b *board) dropUnused(id sandbox.ID, p *place) {
 // Preconditions: b.mu is held.
 func (b *board) best(spec driver.Spec, except map[*member]bool) (*member, error) {
 	var best *member
-	full := false
+	full, draining := false, false
 	for _, m := range b.members {
+		draining = draining || m.record.Status == worker.Draining && m.connected
 		if m.record.Status != worker.Ready || m.retiring || m.leaving || except[m] || b.away(m) != nil {
 			continue
 		}
@@ -147,6 +150,8 @@ func (b *board) best(spec driver.Spec, except map[*member]bool) (*member, error)
 		return best, nil
 	case full:
 		return nil, sandbox.Errorf(sandbox.Unavailable, "no worker has %s of memory to promise; try again when sandboxes have ended, or add a worker", sandbox.ShowBytes(spec.Resources.MemoryBytes))
+	case draining:
+		return nil, sandbox.Wrap(sandbox.Unavailable, driver.ErrAway, "all workers that are connected are being drained; end that for a worker, or add a worker")
 	}
 	return nil, sandbox.Wrap(sandbox.Unavailable, driver.ErrAway, "no worker for new sandboxes is connected")
 }
@@ -301,7 +306,7 @@ func (b *board) Worker(ref string) (Worker, error) {
 	defer b.mu.Unlock()
 	m := b.byRef(ref)
 	if m == nil {
-		return Worker{}, sandbox.Errorf(sandbox.NotFound, "there is no worker %q", ref)
+		return Worker{}, noWorker(ref)
 	}
 	return b.shown(m), nil
 }
@@ -316,18 +321,26 @@ func (b *board) Of(id sandbox.ID) string {
 	return ""
 }
 
-// Check returns an error for a worker that may not join or connect. Errors: Conflict, with what to do.
+// Check returns an error for a worker that may not join or connect. A worker that was removed may connect until its boxes are destroyed.
+// Errors: Conflict, with what to do.
 func (b *board) Check(w worker.Identity) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	m := b.byID(w.ID)
 	switch {
-	case m == nil || m.record.Status != worker.Gone && m.record.Key == w.Key:
+	case m == nil || m.record.Key == w.Key && !m.cleared:
 		return nil
 	case m.record.Status == worker.Gone:
-		return sandbox.Errorf(sandbox.Conflict, "the worker %s was removed; to use its machine again, give it another state directory", m.record.Name)
+		return errRemoved(m)
 	}
 	return sandbox.Errorf(sandbox.Conflict, "the worker %s has another key than before; if the first is gone with its sandboxes, remove it first", m.record.Name)
+}
+
+// errRemoved returns the error for the connection of a worker that was removed.
+//
+// Preconditions: the mu of the board is held.
+func errRemoved(m *member) error {
+	return sandbox.Errorf(sandbox.Conflict, "the worker %s was removed; to use its machine again, give it another state directory", m.record.Name)
 }
 
 // mayJoin returns an error unless a worker may be recorded. The known workers decide about the capabilities: they have sandboxes.
@@ -369,19 +382,18 @@ func (b *board) mayDecide(m *member, caps driver.Capabilities) error {
 	return sandbox.Errorf(sandbox.Unavailable, "the worker cannot do what it could before, or can do more, and waits until another worker is connected; it tries again")
 }
 
-// retire keeps new boxes away from a worker until change is called, unless check returns an error.
-func (b *board) retire(ref string, check func(*member) error) (*member, error) {
+// retire returns the record of a worker, which gets no new boxes until its change is recorded. Errors: NotFound if it was removed; of check.
+func (b *board) retire(m *member, ref string, check func(*member) error) (worker.Record, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	m := b.byRef(ref)
-	if m == nil {
-		return nil, sandbox.Errorf(sandbox.NotFound, "there is no worker %q", ref)
+	if m.record.Status == worker.Gone {
+		return worker.Record{}, noWorker(ref)
 	}
 	if err := check(m); err != nil {
-		return nil, err
+		return worker.Record{}, err
 	}
 	m.retiring = true
-	return m, nil
+	return m.record, nil
 }
 
 // TakesSandbox implements [driver.Placer].
@@ -389,7 +401,7 @@ func (b *board) TakesSandbox(id sandbox.ID) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.places[id]
-	return p != nil && p.member.connected && p.member.record.Status == worker.Ready && !p.member.retiring && !p.member.leaving
+	return p != nil && p.member.record.Status == worker.Ready && !p.member.retiring && !p.member.leaving && b.away(p.member) == nil
 }
 
 // Reach implements [driver.Reacher].

@@ -232,13 +232,21 @@ func eachMember[T any](ctx context.Context, d *Driver, f func(context.Context, *
 	return succeeded, errors.Join(failed...)
 }
 
-// partly returns the error of eachMember if there is no result. Else it logs it: the boxes of a worker that fails are missing, as the boxes
+// partly returns the error of eachMember if there is no result. Else it logs it, once a minute: the boxes of a worker that fails are missing, as the boxes
 // of a worker that is away.
 func partly[T any](d *Driver, what string, results []T, err error) error {
 	if err == nil || len(results) == 0 {
 		return err
 	}
-	d.log.Error("a worker fails; its boxes are missing", "in", what, "error", err)
+	d.mu.Lock()
+	known := time.Since(d.failed) < time.Minute
+	if !known {
+		d.failed = time.Now()
+	}
+	d.mu.Unlock()
+	if !known {
+		d.log.Error("a worker fails; its boxes are missing", "in", what, "error", err)
+	}
 	return nil
 }
 
@@ -248,6 +256,9 @@ func (d *Driver) removeObsolete(ctx context.Context, m *member, ids []sandbox.ID
 		d.mu.Lock()
 		p := d.places[id]
 		obsolete := p != nil && p.member != m
+		if obsolete {
+			p.holds++ // so that the box does not move to m meanwhile
+		}
 		d.mu.Unlock()
 		if !obsolete {
 			continue
@@ -256,6 +267,10 @@ func (d *Driver) removeObsolete(ctx context.Context, m *member, ids []sandbox.ID
 		if err := m.boxes.Destroy(ctx, id); err != nil && d.life.Err() == nil {
 			d.log.Error("an obsolete box is not destroyed", "box", id, "error", err)
 		}
+		d.mu.Lock()
+		p.holds--
+		d.dropUnused(id, p)
+		d.mu.Unlock()
 	}
 }
 

@@ -17,5 +17,5 @@
 // A box that Destroy does not know is destroyed on the workers that are connected. If its worker is away, List returns the box later. When
 // a worker is back, it loses the boxes that are meanwhile on other workers.
 //
-// A worker that was removed is never back: its boxes are lost.
+// A worker that was removed is never back: its boxes are lost. When it connects, they are destroyed, and it is refused.
 package fleet

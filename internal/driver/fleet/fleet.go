@@ -156,11 +156,15 @@ func (d *Driver) Attach(ctx context.Context, w worker.Identity, conn net.Conn) e
 	d.work.Add(1)
 	m := d.byID(w.ID)
 	fresh := m == nil
+	gone := !fresh && m.record.Status == worker.Gone
 	d.mu.Unlock()
 	defer d.work.Done()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(d.life, cancel)()
+	if gone {
+		return expel(ctx, d, m, w, conn)
+	}
 	if fresh {
 		m = &member{boxes: remote.New(d.cfg.Remote)}
 	}
@@ -246,6 +250,9 @@ func (d *Driver) connect(m *member, w worker.Identity, welcome remote.Welcome, d
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if m.record.Status == worker.Gone { // since a moment ago
+		return 0, errRemoved(m)
+	}
 	if err := d.suits(welcome.Capabilities); err != nil {
 		return 0, err
 	}

@@ -58,8 +58,16 @@ const gib = 1 << 30
 // rows keeps records of workers in memory.
 type rows struct {
 	mu   sync.Mutex
-	list []worker.Record // guarded by mu
-	err  error           // guarded by mu; of Save
+	list []worker.Record     // guarded by mu
+	err  error               // guarded by mu; of Save
+	hook func(worker.Record) // guarded by mu; called before a Save, nil for none
+}
+
+// before makes Save call a function first.
+func (r *rows) before(hook func(worker.Record)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hook = hook
 }
 
 // fail makes Save fail with an error, nil: not any more.
@@ -76,6 +84,12 @@ func (r *rows) List(context.Context) ([]worker.Record, error) {
 }
 
 func (r *rows) Save(_ context.Context, w worker.Record) error {
+	r.mu.Lock()
+	hook := r.hook
+	r.mu.Unlock()
+	if hook != nil {
+		hook(w)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.err != nil {

@@ -351,9 +351,7 @@ func TestRemove(t *testing.T) {
 	if err := r.driver().Destroy(within(t), s.ID); err != nil {
 		t.Errorf("Destroy() of a box whose worker was removed = %v", err)
 	}
-	if err := r.driver().Check(r.machines[0].id); sandbox.CodeOf(err) != sandbox.Conflict {
-		t.Errorf("Check() of a worker that was removed = %v, want conflict", err)
-	}
+	r.wantRefused(t, r.machines[0])
 	if _, err := r.driver().Remove(within(t), "b", false); err != nil {
 		t.Errorf("Remove() of a worker without boxes = %v", err)
 	}

@@ -2,10 +2,15 @@ package fleet
 
 import (
 	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/modbox/modbox/internal/driver/remote"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/worker"
 )
@@ -42,17 +47,14 @@ func (b *board) shown(m *member) Worker {
 // Use sets whether new boxes are placed on a worker, which ref names by its name or id: [worker.Ready] or
 // [worker.Draining]. Errors: NotFound.
 func (d *Driver) Use(ctx context.Context, ref string, s worker.Status) (Worker, error) {
-	m, err := d.retire(ref, func(*member) error { return nil })
-	if err != nil {
-		return Worker{}, err
-	}
-	return d.change(ctx, m, s)
+	_, w, err := d.change(ctx, ref, s, func(*member) error { return nil })
+	return w, err
 }
 
-// Remove removes a worker for good. Without force it must have no boxes. With force its boxes are lost: they are destroyed if the worker
-// is connected; if it is away, they go on there, and nothing ends them any more. Errors: NotFound; Conflict if it has boxes.
+// Remove removes a worker for good. Without force it must have no boxes. With force its boxes are lost: they are destroyed, at the
+// latest when the worker connects again. Errors: NotFound; Conflict if it has boxes.
 func (d *Driver) Remove(ctx context.Context, ref string, force bool) (Worker, error) {
-	m, err := d.retire(ref, func(m *member) error {
+	m, w, err := d.change(ctx, ref, worker.Gone, func(m *member) error {
 		if m.placed > 0 && !force {
 			return sandbox.Errorf(sandbox.Conflict, "the worker %s has %d sandboxes or boxes of builds and of the pool; drain it first, or remove it with force, which ends them", m.record.Name, m.placed)
 		}
@@ -61,56 +63,88 @@ func (d *Driver) Remove(ctx context.Context, ref string, force bool) (Worker, er
 	if err != nil {
 		return Worker{}, err
 	}
-	w, err := d.change(ctx, m, worker.Gone)
-	if err != nil {
-		return Worker{}, err
-	}
 	if w.Connected {
-		d.clear(m)
+		destroyAll(d.life, d.log, w.ID, m.boxes)
 	}
-	return w, m.boxes.Close() // its calls end, and Wait returns
+	return w, m.boxes.Close() // its calls end, and Wait returns; the next connection destroys boxes that were being made
 }
 
-// change records the status of a worker. Nothing acts on it before it is recorded.
-func (d *Driver) change(ctx context.Context, m *member, s worker.Status) (Worker, error) {
+// change records the status of a worker, which ref names by its name or id, unless check returns an error. The worker gets no boxes
+// meanwhile. Nothing acts on the status before it is recorded. Errors: NotFound; of check.
+func (d *Driver) change(ctx context.Context, ref string, s worker.Status, check func(*member) error) (*member, Worker, error) {
+	d.mu.Lock()
+	m := d.byRef(ref)
+	d.mu.Unlock()
+	if m == nil {
+		return nil, Worker{}, noWorker(ref)
+	}
 	m.saving.Lock()
 	defer m.saving.Unlock()
-	d.mu.Lock()
-	r := m.record
-	d.mu.Unlock()
+	r, err := d.retire(m, ref, check) // after another change has ended
+	if err != nil {
+		return nil, Worker{}, err
+	}
 	r.Status = s
 	if s == worker.Gone {
 		r = r.Removed()
 	}
-	err := d.cfg.Rows.Save(ctx, r)
+	err = d.cfg.Rows.Save(ctx, r)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	m.retiring = false
 	if err != nil {
-		return Worker{}, err
+		return nil, Worker{}, err
 	}
 	m.record.Status, m.record.Name = r.Status, r.Name
-	return d.shown(m), nil
+	return m, d.shown(m), nil
 }
 
-// clear destroys all boxes of a connected worker that was removed: nothing could end them later.
-func (d *Driver) clear(m *member) {
-	ctx, cancel := context.WithTimeout(d.life, clearTimeout)
+// noWorker returns the error for a worker that is not there.
+func noWorker(ref string) error {
+	return sandbox.Errorf(sandbox.NotFound, "there is no worker %q", ref)
+}
+
+// expel destroys the boxes on a worker that was removed, over its connection, and ends that. Errors: Conflict.
+func expel(ctx context.Context, d *Driver, m *member, w worker.Identity, conn net.Conn) error {
+	boxes := remote.New(d.cfg.Remote)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ids, err := m.boxes.List(ctx)
+	var work sync.WaitGroup
+	err := boxes.Attach(ctx, conn, func(remote.Welcome) error {
+		work.Go(func() {
+			defer cancel()
+			if destroyAll(ctx, d.log, w.ID, boxes) {
+				d.mu.Lock()
+				m.cleared = true
+				d.mu.Unlock()
+			}
+		})
+		return nil
+	})
+	cancel()
+	work.Wait()
+	return errors.Join(err, boxes.Close(), d.Check(w))
+}
+
+// destroyAll destroys all boxes on a worker that was removed, and reports whether it succeeded. If not, the next connection of the worker does.
+func destroyAll(ctx context.Context, log *slog.Logger, id string, boxes *remote.Driver) bool {
+	ctx, cancel := context.WithTimeout(ctx, clearTimeout)
+	defer cancel()
+	ids, err := boxes.List(ctx)
 	if err != nil {
-		d.log.Error("boxes of a worker that was removed may go on", "worker", m.record.ID, "error", err)
-		return
+		log.Error("boxes of a worker that was removed go on until it connects again", "worker", id, "error", err)
+		return false
 	}
 	var all errgroup.Group
 	all.SetLimit(clearAtOnce)
-	for _, id := range ids {
+	for _, box := range ids {
 		all.Go(func() error {
-			if err := m.boxes.Destroy(ctx, id); err != nil {
-				d.log.Error("a box of a worker that was removed may go on", "worker", m.record.ID, "box", id, "error", err)
+			err := boxes.Destroy(ctx, box)
+			if err != nil {
+				log.Error("a box of a worker that was removed goes on until the worker connects again", "worker", id, "box", box, "error", err)
 			}
-			return nil
+			return err
 		})
 	}
-	_ = all.Wait() // the errors are logged
+	return all.Wait() == nil
 }

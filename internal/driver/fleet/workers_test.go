@@ -2,8 +2,11 @@ package fleet_test
 
 import (
 	"errors"
+	"fmt"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/modbox/modbox/internal/driver/fake"
@@ -121,14 +124,17 @@ func TestObsoleteBoxOfConnectedWorker(t *testing.T) {
 
 // TestTakesSandbox checks which boxes may get a sandbox.
 func TestTakesSandbox(t *testing.T) {
-	r := newRig(t, testTimeout, 8*gib, gib)
+	r := newRig(t, brief, 8*gib, gib)
 	s, _ := r.started(t, 256<<20)
 	r.wantOn(t, s.ID, "a")
 	want := func(takes bool, when string) {
 		t.Helper()
-		if got := r.driver().TakesSandbox(s.ID); got != takes {
-			t.Errorf("%s: TakesSandbox() = %v", when, got)
-		}
+		eventually(t, when, func() error {
+			if r.driver().TakesSandbox(s.ID) != takes {
+				return errors.New("it has the other answer")
+			}
+			return nil
+		})
 	}
 	want(true, "at first")
 	for _, status := range []worker.Status{worker.Draining, worker.Ready} {
@@ -138,9 +144,8 @@ func TestTakesSandbox(t *testing.T) {
 		want(status == worker.Ready, string(status))
 	}
 	r.leave(t, r.machines[0])
-	want(false, "away")
+	want(false, "away for longer than calls wait")
 	r.machines[0].start(t)
-	eventually(t, "the worker is back", func() error { return wantConnected(r.control.Load(), 2) })
 	want(true, "back")
 	if r.driver().TakesSandbox(sandbox.NewID()) {
 		t.Error("a box that does not exist may get a sandbox")
@@ -172,5 +177,101 @@ func TestLeave(t *testing.T) {
 	}
 	if _, boxes := r.driver().Leave("unknown"); len(boxes) != 0 {
 		t.Errorf("Leave() of an unknown worker = %v", boxes)
+	}
+}
+
+// TestShortAbsence checks that boxes of a worker whose connection broke a moment ago are not given up.
+func TestShortAbsence(t *testing.T) {
+	r := newRig(t, testTimeout, 8*gib)
+	s, _ := r.started(t, 256<<20)
+	r.leave(t, r.machines[0])
+	if !r.driver().TakesSandbox(s.ID) {
+		t.Error("the box gets no sandbox any more")
+	}
+}
+
+// wantRefused checks that a worker that was removed has no box, and may not connect.
+func (r *rig) wantRefused(t *testing.T, m *machine) {
+	t.Helper()
+	eventually(t, "the worker is refused, without boxes", func() error {
+		ids, err := fake.New(m.host).List(within(t))
+		if err != nil || len(ids) > 0 {
+			return fmt.Errorf("it has the boxes %v, %w", ids, err)
+		}
+		if err := r.driver().Check(m.id); sandbox.CodeOf(err) != sandbox.Conflict {
+			return fmt.Errorf("Check() = %w, want conflict", err)
+		}
+		return nil
+	})
+}
+
+// TestRemovedWorkerComesBack checks that the boxes of a worker which was away when it was removed are destroyed when it connects, also to
+// the next server.
+func TestRemovedWorkerComesBack(t *testing.T) {
+	r := newRig(t, brief, 8*gib, gib, 4*gib)
+	for _, m := range []*machine{r.machines[0], r.machines[2]} {
+		s, _ := r.started(t, 2*gib)
+		r.wantOn(t, s.ID, m.said.Name)
+		if m == r.machines[0] {
+			r.started(t, 4*gib) // so that the next is on the other
+		}
+	}
+	for _, name := range []string{"a", "c"} {
+		m := r.machines[name[0]-'a']
+		m.end()
+		eventually(t, "the worker is away", func() error {
+			if w, err := r.driver().Worker(name); err != nil || w.Connected {
+				return fmt.Errorf("%+v, %w", w, err)
+			}
+			return nil
+		})
+		if _, err := r.driver().Remove(within(t), name, true); err != nil {
+			t.Fatal(err)
+		}
+		if ids, err := fake.New(m.host).List(within(t)); err != nil || len(ids) == 0 {
+			t.Fatalf("the worker %s has the boxes %v, %v", name, ids, err)
+		}
+	}
+	r.machines[0].start(t)
+	r.wantRefused(t, r.machines[0])
+	r.machines[0].end()
+	r.reopen(t, r.driver())
+	r.machines[2].start(t)
+	r.wantRefused(t, r.machines[2])
+	if list := r.driver().Workers(); len(list) != 1 {
+		t.Errorf("Workers() = %+v", list)
+	}
+}
+
+// TestChangeBesideRemoval checks that a change of a worker which is being removed does not bring it back.
+func TestChangeBesideRemoval(t *testing.T) {
+	r := newRig(t, testTimeout, gib, gib)
+	saving, release := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	r.rows.before(func(w worker.Record) {
+		if w.Status == worker.Gone {
+			once.Do(func() { close(saving) })
+			<-release
+		}
+	})
+	var both sync.WaitGroup
+	both.Go(func() {
+		if _, err := r.driver().Remove(within(t), "a", true); err != nil {
+			t.Errorf("Remove() = %v", err)
+		}
+	})
+	<-saving
+	both.Go(func() {
+		if _, err := r.driver().Use(within(t), "a", worker.Ready); sandbox.CodeOf(err) != sandbox.NotFound {
+			t.Errorf("Use() of a worker that is being removed = %v, want not found", err)
+		}
+	})
+	for range 10_000 {
+		runtime.Gosched() // until the second waits for the first, perhaps
+	}
+	close(release)
+	both.Wait()
+	if list := r.driver().Workers(); len(list) != 1 || list[0].Name != "b" {
+		t.Errorf("Workers() = %+v", list)
 	}
 }

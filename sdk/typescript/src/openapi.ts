@@ -2404,7 +2404,7 @@ export interface paths {
         post?: never;
         /**
          * Remove a worker
-         * @description For good: it is refused from then on. A worker with sandboxes is removed only with force. If it is away, what runs on its machine goes on there until it is ended there.
+         * @description For good: it is refused from then on. A worker with sandboxes is removed only with force. If it is away, what runs on its machine goes on there until it connects again.
          */
         delete: operations["delete-worker"];
         options?: never;
