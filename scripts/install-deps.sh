@@ -4,6 +4,7 @@
 #
 #   scripts/install-deps.sh          what running Modbox and building images needs
 #   scripts/install-deps.sh --test   also what the tests need
+#   scripts/install-deps.sh --cluster   what scripts/with-kubernetes.sh needs
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -54,6 +55,13 @@ if [ "${1:-}" = --test ]; then
 	need dockerd docker.io # to compare with; only the suite docker starts it
 	need /usr/sbin/runc runc # runs a worker without privileges
 	need docker docker-cli # its client, where docker.io does not have it (Debian 13)
+fi
+if [ "${1:-}" = --cluster ]; then
+	need containerd containerd
+	need runc runc
+	need /usr/lib/cni/bridge containernetworking-plugins
+	need nft nftables # kube-proxy's
+	need ip iproute2
 fi
 if ! command -v go >/dev/null; then
 	echo "Go is not installed; get the version named in go.mod from https://go.dev/dl" >&2
