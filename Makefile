@@ -1,10 +1,10 @@
 # Modbox. "make help" lists the targets; CI runs exactly "make test".
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart test storm soak lint gen site bench stop clean install deps release
+.PHONY: help build quickstart test test-cluster storm soak lint gen site bench stop clean install deps release
 
 help: ## show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 deps: ## install the missing Debian packages (apt-get)
 	@scripts/install-deps.sh
@@ -25,6 +25,12 @@ test: ## install what the tests need, check style and generated files, run all t
 	@scripts/install-deps.sh --test
 	@scripts/build.sh
 	@scripts/test.sh
+
+test-cluster: ## run the tests on a Kubernetes cluster, which it builds (as root)
+	@scripts/install-deps.sh --test
+	@scripts/install-deps.sh --cluster
+	@scripts/build.sh
+	@scripts/test.sh cluster
 
 MINUTES ?= 10
 storm: build ## kill the server again and again under load, for MINUTES=10

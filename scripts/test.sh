@@ -34,7 +34,7 @@ suite_lint() {
 }
 # Packages whose tests need gVisor, which the suites gvisor and system run: elsewhere they are linked to be skipped. Their few
 # other tests run there, too.
-boxed=(./internal/driver/gvisor ./test/{attack,chromium,crash,diskfull,e2e,hostile,power,soak,storm,upgrade})
+boxed=(./internal/driver/gvisor ./test/{attack,chromium,cluster,crash,diskfull,e2e,hostile,power,soak,storm,upgrade})
 # What the suites race, gvisor and system run is not run twice.
 suite_go() {
 	local packages
@@ -52,10 +52,10 @@ suite_gvisor() { MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 1 -timeout 60m ./in
 suite_images() {
 	use_cached_images && cached_images all && MODBOX_TEST_IMAGES=1 MODBOX_TEST_IMAGES_DIR=$images_cache/all/images go test -v -count=1 -timeout 60m -run '^TestBuiltinImages$' ./internal/image
 }
-# Two packages at a time: many of these tests wait for deadlines and restarts. The longest begins first. The suite browser has the image of one package.
+# Two packages at a time: many of these tests wait for deadlines and restarts. The longest begins first. Two packages are of other suites: browser has the image of one, cluster the other.
 suite_system() {
 	# shellcheck disable=SC2046 # a list
-	use_cached_images && MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 2 -timeout 60m ./test/e2e $(go list ./test/... | grep -v '/chromium$')
+	use_cached_images && MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 2 -timeout 60m ./test/e2e $(go list ./test/... | grep -vE '/(chromium|cluster)$')
 }
 # Docker's own tools and ours make the same files of one Dockerfile.
 suite_docker() { use_cached_images && MODBOX_TEST_GVISOR=1 MODBOX_TEST_DOCKER=1 go test -v -count=1 -timeout 60m -run '^TestSameFilesAsDocker$' ./test/e2e; }
@@ -99,6 +99,11 @@ suite_browser() {
 	local code=$?
 	rm -rf "$images"
 	return "$code"
+}
+# Not among the suites of make test, because it builds Kubernetes: make test-cluster. The tests run where there is no network, and are built before.
+suite_cluster() {
+	use_cached_images && go test -c -o tmp/cluster.test ./test/cluster &&
+		MODBOX_TEST_GVISOR=1 MODBOX_KUBE_LOGS=$logs/kube tidily scripts/with-kubernetes.sh sh -c 'cd test/cluster && exec ../../tmp/cluster.test -test.v -test.timeout 60m'
 }
 
 # The programs under examples/, which check what they print.
