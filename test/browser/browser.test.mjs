@@ -63,6 +63,15 @@ function pageAt(context, path) {
 	return page;
 }
 
+/** demandTemplate has the server make a memory template, which it does after two creates, while no sandbox is being started. */
+async function demandTemplate() {
+	for (let n = 0; n < 2; n++) {
+		const sb = await api("POST", "/sandboxes", { image: "modbox/chromium", ttl_seconds: 600, wait_seconds: 0 });
+		await api("DELETE", `/sandboxes/${sb.id}`);
+	}
+	await until(async () => assert.match(await (await fetch(`${server}/metrics`)).text(), /^modbox_templates [1-9]/m));
+}
+
 /** templated makes a sandbox that comes from a memory template, which the server makes after some creates. */
 const templated = (options) => until(async () => {
 	const sb = await api("POST", "/sandboxes", { image: "modbox/chromium", ttl_seconds: 3600, wait_seconds: 300, ...options });
@@ -75,6 +84,7 @@ const templated = (options) => until(async () => {
 
 let sandbox;
 before(async () => {
+	await demandTemplate();
 	sandbox = await templated({});
 	await exec(sandbox.id, `mkdir -p /workspace/site && cat >/workspace/site/app.html <<'EOF'
 <!DOCTYPE html><title>App</title>
