@@ -53,6 +53,7 @@ func fromTemplate(m *Server, image string, first func(id string) Op) Op {
 	limits := client.Resources{CPU: "1", Memory: "1500Mi"}
 	return func(ctx context.Context) (time.Duration, error) {
 		for range 30 { // it makes one after some creates
+			had := templates(ctx, m)
 			if err := takeWarm(ctx, m, image, limits); err != nil {
 				return 0, err
 			}
@@ -60,14 +61,23 @@ func fromTemplate(m *Server, image string, first func(id string) Op) Op {
 			if err != nil || restored {
 				return took, err
 			}
-			select {
-			case <-time.After(time.Second):
-			case <-ctx.Done():
-				return 0, ctx.Err()
+			for range 20 { // seconds, without creates, which delay the making of a template
+				if err := wait(ctx, time.Second); err != nil {
+					return 0, err
+				}
+				if templates(ctx, m) > had {
+					break
+				}
 			}
 		}
 		return 0, errors.New("the server restores no sandbox from a memory template")
 	}
+}
+
+// templates returns the number of the server's memory templates, 0 when it does not say that.
+func templates(ctx context.Context, m *Server) float64 {
+	n, _ := m.metric(ctx, "modbox_templates") // of an older server
+	return n
 }
 
 // takeWarm takes the boxes that the pool has for an image and limits.

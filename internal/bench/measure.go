@@ -85,9 +85,11 @@ func Parallel(n int, f func(i int) error) error {
 const settleTime = 6 * time.Second
 
 // Settle waits for settleTime.
-func Settle(ctx context.Context) error {
+func Settle(ctx context.Context) error { return wait(ctx, settleTime) }
+
+func wait(ctx context.Context, d time.Duration) error {
 	select {
-	case <-time.After(settleTime):
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
