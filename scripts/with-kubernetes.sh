@@ -48,7 +48,7 @@ image() { # DIR: writes DIR/pause.tar, the image of the container that holds the
 	tar --owner=0 --group=0 -cf "$dir/layer.tar" -C "$dir" pause
 	jq -n --arg layer "sha256:$(sha256sum <"$dir/layer.tar" | cut -d' ' -f1)" --arg architecture "$(go env GOARCH)" \
 		'{os: "linux", $architecture, config: {Entrypoint: ["/pause"]}, rootfs: {type: "layers", diff_ids: [$layer]}}' >"$dir/config.json"
-	jq -n '[{Config: "config.json", RepoTags: ["docker.io/library/pause:test"], Layers: ["layer.tar"]}]' >"$dir/manifest.json"
+	jq -n '[{Config: "config.json", RepoTags: [], Layers: ["layer.tar"]}]' >"$dir/manifest.json"
 	tar -cf "$1/pause.tar" -C "$dir" manifest.json config.json layer.tar
 	rm -r "$dir"
 }
