@@ -59,19 +59,25 @@ cached_images() {
 	(
 		flock 9
 		if [ -n "$(find "$made" -mtime +7 2>/dev/null)" ]; then rm -rf "$state"; fi
-		if ! [ -e "$state" ] && [ "$name" != base ]; then link_base "$state/images"; fi
+		if ! [ -e "$state" ]; then
+			case $name in
+			base) ;;
+			all) link_cached agentuity "$state/images" ;; # which has some of them
+			*) link_cached base "$state/images" ;;
+			esac
+		fi
 		mkdir -p "$state" && chmod 700 "$state"
 		[ -e "$made" ] || touch "$made"
 		bin/modbox images build --state-dir "$state" --run-dir "$state/run" "$@"
 	) 9>"$images_cache/$name.lock"
 }
 
-# link_base TO: makes the image store TO with the images of the suites, which nothing replaces meanwhile.
-link_base() {
+# link_cached NAME TO: makes the image store TO with the images of the state directory NAME of the cache, which nothing replaces meanwhile.
+link_cached() {
 	(
 		flock -s 7
-		link_images "$images_cache/base/images" "$1"
-	) 7>"$images_cache/base.lock"
+		link_images "$images_cache/$1/images" "$2"
+	) 7>"$images_cache/$1.lock"
 }
 
 # use_cached_images: gives this clone's state directory the images of the suites.
@@ -80,7 +86,7 @@ use_cached_images() {
 	(
 		flock 8
 		cached_images base "${tested_images[@]}" || exit
-		if ! [ -e "$MODBOX_STATE_DIR/images" ]; then link_base "$MODBOX_STATE_DIR/images"; fi
+		if ! [ -e "$MODBOX_STATE_DIR/images" ]; then link_cached base "$MODBOX_STATE_DIR/images"; fi
 		bin/modbox images build "${tested_images[@]}"
 	) 8>"${MODBOX_STATE_DIR%/*}/images.lock"
 }

@@ -48,9 +48,10 @@ plainly=(-gcflags={modernc.org,regexp,compress,encoding/base64,image/png,golang.
 # With the default, garbage collection takes a tenth of the CPU time of these tests.
 suite_race() { GOGC=400 CGO_ENABLED=1 tidily go test -race "${plainly[@]}" -v -timeout 60m "${racy[@]}"; }
 suite_gvisor() { MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 1 -timeout 60m ./internal/driver/gvisor/...; }
-# The other tests of the package run in the suite go.
+agentuity_images=(python:3.13 node:lts)
+# The other tests of the package run in the suite go. It begins with the images that the suite agentuity has.
 suite_images() {
-	use_cached_images && cached_images all && MODBOX_TEST_IMAGES=1 MODBOX_TEST_IMAGES_DIR=$images_cache/all/images go test -v -count=1 -timeout 60m -run '^TestBuiltinImages$' ./internal/image
+	use_cached_images && cached_images agentuity "${agentuity_images[@]}" && cached_images all && MODBOX_TEST_IMAGES=1 MODBOX_TEST_IMAGES_DIR=$images_cache/all/images go test -v -count=1 -timeout 60m -run '^TestBuiltinImages$' ./internal/image
 }
 # Two packages at a time: many of these tests wait for deadlines and restarts. The longest begins first. Two packages are of other suites: browser has the image of one, cluster the other.
 suite_system() {
@@ -81,7 +82,7 @@ suite_sdks() { use_cached_images && MODBOX_WEBHOOKS_ALLOW_CIDRS=127.0.0.1/32 scr
 suite_seeds() { use_cached_images && scripts/with-server.sh test/seeds/run.sh; }
 # The published Agentuity client against a real server. A runtime that is not here, bun, is built at its first use.
 suite_agentuity() {
-	use_cached_images && cached_images agentuity python:3.13 node:lts &&
+	use_cached_images && cached_images agentuity "${agentuity_images[@]}" &&
 		MODBOX_IMAGES=$images_cache/agentuity/images MODBOX_SSH_LISTEN=127.0.0.1:0 scripts/with-server.sh test/agentuity/run.sh
 }
 # The published E2B clients against a real server.
@@ -196,7 +197,8 @@ for name in "${chosen[@]}"; do rm -f "$logs/$name".{log,result,why}; done
 if [ $# = 0 ]; then
 	begun=$(mktemp -d)
 	trap 'rm -rf "$begun"' EXIT
-	lane "${computing[@]}" "${others[@]}" "${sandboxed[@]}" &
+	# The lane that computes has less priority: the others, which wait for deadlines and restarts, take the longest.
+	{ renice -n 5 -p "$BASHPID" >/dev/null; lane "${computing[@]}" "${others[@]}" "${sandboxed[@]}"; } &
 	lane "${sandboxed[@]}" "${others[@]}" "${computing[@]}" &
 	lane "${building[@]}" "${others[@]}" "${sandboxed[@]}" "${computing[@]}" &
 	wait
