@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	"gvisor.dev/gvisor/pkg/cleanup"
 
 	"github.com/modbox/modbox/internal/capacity"
@@ -27,6 +28,7 @@ import (
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/installation"
 	"github.com/modbox/modbox/internal/quota"
+	"github.com/modbox/modbox/internal/retry"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store/imagerows"
@@ -280,10 +282,16 @@ func leave(ctx context.Context, limit time.Duration, dialer *worker.Dialer, log 
 	log.Info("the server moves the sandboxes of this worker", "drain_timeout", limit.String())
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if err := dialer.Leave(ctx); err != nil {
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		return struct{}{}, dialer.Leave(ctx)
+	}, retry.Pauses(100*time.Millisecond, 2*time.Second), backoff.WithMaxElapsedTime(leavePatience))
+	if err != nil {
 		log.Error("sandboxes were not moved", "error", err)
 	}
 }
+
+// leavePatience is how long a worker that is being ended tries to reach a server, which may just have been started anew.
+const leavePatience = time.Minute
 
 // openBoxes makes this machine's driver, and chooses its platform.
 func openBoxes(ctx context.Context, cfg config.Config, programs embedded.Paths, log *slog.Logger) (driver.Driver, error) {

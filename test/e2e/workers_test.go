@@ -143,4 +143,22 @@ func TestWorkerThatLeaves(t *testing.T) {
 		t.Error("a worker that is back gets no sandbox")
 	}
 	count(sb.ID, 3)
+
+	s.Kill()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		b.end(syscall.SIGTERM)
+	}()
+	s.Launch() // while the worker waits for it
+	<-ended
+	if b.has(sb.ID) || !a.has(sb.ID) {
+		t.Errorf("after a restart of the server, the worker that left has the sandbox: %v, the other: %v", b.has(sb.ID), a.has(sb.ID))
+	}
+	count(sb.ID, 4)
+	a.end(os.Kill)
+	for _, w := range workers {
+		w.args = w.args[:len(w.args)-2] // after the end of the server it would wait for another
+		w.launch()
+	}
 }
