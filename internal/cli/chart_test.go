@@ -58,21 +58,18 @@ func TestChart(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range append(paths, filepath.Join("..", "..", "deploy", "kustomize", "base", "modbox.yaml")) {
-		settings, commands := 0, 0
+		settings, environs, commands := map[string]string{}, map[string][]string{}, 0
 		for _, m := range manifests(t, path) {
 			if text, ok := m.Data["modbox.yaml"]; ok {
-				settings++
-				checkSettings(t, path, m.Metadata.Name, text)
+				settings[m.Metadata.Name] = text
 			}
 			for _, c := range m.Spec.Template.Spec.Containers {
 				commands++
-				environ := []string{"HOME=/tmp"}
+				environ := []string{}
 				for _, v := range c.Env {
 					environ = append(environ, v.Name+"="+v.Value)
 				}
-				if _, err := config.Load(config.Source{Environ: environ}); err != nil {
-					t.Errorf("%s: variables of %s: %v", path, m.Metadata.Name, err)
-				}
+				environs[m.Metadata.Name] = environ
 				cmd, rest, err := Commands().Find(c.Args)
 				if err == nil {
 					err = errors.Join(cmd.ParseFlags(rest), cmd.ValidateRequiredFlags(), cmd.ValidateArgs(cmd.Flags().Args()))
@@ -82,19 +79,25 @@ func TestChart(t *testing.T) {
 				}
 			}
 		}
-		if settings != 2 || commands != 2 {
-			t.Errorf("%s has settings of %d programs and arguments of %d", path, settings, commands)
+		if len(settings) != 2 || commands != 2 {
+			t.Errorf("%s has settings of %d programs and arguments of %d", path, len(settings), commands)
+		}
+		for name, text := range settings {
+			if environs[name] == nil {
+				t.Errorf("%s: no program has the settings %s", path, name)
+			}
+			checkSettings(t, path, name, text, environs[name])
 		}
 	}
 }
 
-func checkSettings(t *testing.T, path, name, text string) {
+func checkSettings(t *testing.T, path, name, text string, environ []string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "modbox.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := config.Load(config.Source{File: file, Environ: []string{"HOME=/tmp"}})
+	cfg, err := config.Load(config.Source{File: file, Environ: environ})
 	if err != nil {
 		t.Errorf("%s: settings of %s: %v", path, name, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	ci "helm.sh/helm/v4/pkg/chart"
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/common/util"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
@@ -31,8 +32,19 @@ type Rendered struct {
 	Documents []string
 }
 
-// Render renders the chart in a directory with values.
+// Render renders the chart in a directory with values, without a cluster.
 func Render(dir string, values map[string]any) (Rendered, error) {
+	return render(dir, values, engine.Render)
+}
+
+// RenderIn renders the chart with values for a cluster, whose objects it looks up.
+func RenderIn(cluster engine.ClientProvider, dir string, values map[string]any) (Rendered, error) {
+	return render(dir, values, func(c ci.Charter, all common.Values) (map[string]string, error) {
+		return engine.RenderWithClientProvider(c, all, cluster)
+	})
+}
+
+func render(dir string, values map[string]any, templates func(ci.Charter, common.Values) (map[string]string, error)) (Rendered, error) {
 	c, err := loader.LoadDir(dir)
 	if err != nil {
 		return Rendered{}, err
@@ -41,7 +53,7 @@ func Render(dir string, values map[string]any) (Rendered, error) {
 	if err != nil {
 		return Rendered{}, err
 	}
-	files, err := engine.Render(c, all)
+	files, err := templates(c, all)
 	if err != nil {
 		return Rendered{}, err
 	}

@@ -141,6 +141,9 @@ func TestRefusedValues(t *testing.T) {
 		"url":                  {map[string]any{"publicURL": "modbox.example.com"}, "publicURL"},
 		"url_with_path":        {map[string]any{"publicURL": "https://example.com/modbox"}, "publicURL"},
 		"domain_with_wildcard": {map[string]any{"domain": "*.example.com"}, "domain"},
+		"standbys_on_sqlite":   {map[string]any{"server": map[string]any{"replicas": 2}}, "server.database.url"},
+		"sqlite_on_files":      {map[string]any{"server": map[string]any{"persistence": map[string]any{"accessModes": []any{"ReadWriteMany"}}}}, "server.database.url"},
+		"standbys_on_own":      {map[string]any{"server": map[string]any{"replicas": 2, "database": map[string]any{"url": "postgres://m@db/m"}}}, "ReadWriteMany"},
 		"digest":               {map[string]any{"image": map[string]any{"digest": "sha256:12"}}, "digest"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -96,17 +96,37 @@ func TestNamesAndLabels(t *testing.T) {
 	}
 }
 
-// pods returns the StatefulSets of the chart by component.
-func pods(t *testing.T, list []object) map[string]*appsv1.StatefulSet {
+// workload is the server or the workers.
+type workload struct {
+	name     string
+	replicas *int32
+	selector metav1.LabelSelector
+	template corev1.PodTemplateSpec
+	claims   []corev1.PersistentVolumeClaim
+	service  string // the governing Service of a StatefulSet
+}
+
+// workloads returns the server and the workers by component.
+func workloads(t *testing.T, list []object) map[string]workload {
 	t.Helper()
-	found := map[string]*appsv1.StatefulSet{}
+	found := map[string]workload{}
 	for _, o := range list {
-		if set, ok := o.(*appsv1.StatefulSet); ok {
-			found[set.Labels["app.kubernetes.io/component"]] = set
+		component := o.GetLabels()["app.kubernetes.io/component"]
+		switch o := o.(type) {
+		case *appsv1.StatefulSet:
+			if o.Spec.PodManagementPolicy != appsv1.ParallelPodManagement {
+				t.Errorf("%s: a Pod that never becomes ready keeps its correction away", o.Name)
+			}
+			found[component] = workload{o.Name, o.Spec.Replicas, *o.Spec.Selector, o.Spec.Template, o.Spec.VolumeClaimTemplates, o.Spec.ServiceName}
+		case *appsv1.Deployment:
+			if most := o.Spec.Strategy.RollingUpdate.MaxUnavailable.StrVal; most != "100%" {
+				t.Errorf("%s: a new Pod that waits as a standby keeps the old active server: maxUnavailable is %s", o.Name, most)
+			}
+			found[component] = workload{name: o.Name, replicas: o.Spec.Replicas, selector: *o.Spec.Selector, template: o.Spec.Template}
 		}
 	}
-	if len(found) != 2 || found["server"] == nil || found["worker"] == nil {
-		t.Fatalf("the StatefulSets are %v", found)
+	if len(found) != 2 || found["server"].name == "" || found["worker"].name == "" {
+		t.Fatalf("the workloads are %v", found)
 	}
 	return found
 }
@@ -116,7 +136,7 @@ func TestReferences(t *testing.T) {
 	for name, r := range cases(t) {
 		t.Run(name, func(t *testing.T) {
 			list := decode(t, r)
-			sets := pods(t, list)
+			sets := workloads(t, list)
 			for _, set := range sets {
 				checkPod(t, list, set)
 			}
@@ -131,8 +151,8 @@ func TestReferences(t *testing.T) {
 				case *policyv1.PodDisruptionBudget:
 					selects(t, o.Name, *o.Spec.Selector, sets["worker"])
 				case *autoscalingv2.HorizontalPodAutoscaler:
-					if o.Spec.ScaleTargetRef.Name != sets["worker"].Name || sets["worker"].Spec.Replicas != nil {
-						t.Errorf("it scales %s, and the StatefulSet %s has replicas %v", o.Spec.ScaleTargetRef.Name, sets["worker"].Name, sets["worker"].Spec.Replicas)
+					if r := sets["worker"].replicas; o.Spec.ScaleTargetRef.Name != sets["worker"].name || r == nil || *r != *o.Spec.MinReplicas {
+						t.Errorf("it scales %s, and the StatefulSet %s has replicas %v", o.Spec.ScaleTargetRef.Name, sets["worker"].name, r)
 					}
 				case *monitoringv1.ServiceMonitor:
 					checkMonitor(t, list, o)
@@ -143,51 +163,54 @@ func TestReferences(t *testing.T) {
 }
 
 // selects checks that a selector selects the Pods of a StatefulSet.
-func selects(t *testing.T, what string, selector metav1.LabelSelector, set *appsv1.StatefulSet) {
+func selects(t *testing.T, what string, selector metav1.LabelSelector, set workload) {
 	t.Helper()
 	s, err := metav1.LabelSelectorAsSelector(&selector)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Empty() || !s.Matches(labels.Set(set.Spec.Template.Labels)) {
-		t.Errorf("%s: the selector %s does not select the Pods of %s", what, s, set.Name)
+	if s.Empty() || !s.Matches(labels.Set(set.template.Labels)) {
+		t.Errorf("%s: the selector %s does not select the Pods of %s", what, s, set.name)
 	}
 }
 
-func checkPod(t *testing.T, list []object, set *appsv1.StatefulSet) {
+func checkPod(t *testing.T, list []object, set workload) {
 	t.Helper()
-	pod := set.Spec.Template.Spec
-	selects(t, set.Name, *set.Spec.Selector, set)
-	if !has[corev1.Service](list, set.Spec.ServiceName) || !has[corev1.ServiceAccount](list, pod.ServiceAccountName) {
-		t.Errorf("%s has the Service %s and the ServiceAccount %s, which do not exist", set.Name, set.Spec.ServiceName, pod.ServiceAccountName)
+	pod := set.template.Spec
+	selects(t, set.name, set.selector, set)
+	if set.service != "" && !has[corev1.Service](list, set.service) || !has[corev1.ServiceAccount](list, pod.ServiceAccountName) {
+		t.Errorf("%s has the Service %q and the ServiceAccount %s, which do not exist", set.name, set.service, pod.ServiceAccountName)
 	}
 	if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken {
-		t.Errorf("%s gets a token of Kubernetes' API", set.Name)
+		t.Errorf("%s gets a token of Kubernetes' API", set.name)
 	}
 	volumes := map[string]bool{}
 	for _, v := range pod.Volumes {
 		volumes[v.Name] = true
+		if v.PersistentVolumeClaim != nil && !has[corev1.PersistentVolumeClaim](list, v.PersistentVolumeClaim.ClaimName) {
+			t.Errorf("%s mounts the claim %s, which does not exist", set.name, v.PersistentVolumeClaim.ClaimName)
+		}
 		if v.ConfigMap != nil && v.Name == "config" && !has[corev1.ConfigMap](list, v.ConfigMap.Name) {
-			t.Errorf("%s mounts the ConfigMap %s, which does not exist", set.Name, v.ConfigMap.Name)
+			t.Errorf("%s mounts the ConfigMap %s, which does not exist", set.name, v.ConfigMap.Name)
 		}
 	}
-	for _, claim := range set.Spec.VolumeClaimTemplates {
+	for _, claim := range set.claims {
 		volumes[claim.Name] = true
 	}
 	for _, c := range pod.Containers {
 		for _, m := range c.VolumeMounts {
 			if !volumes[m.Name] {
-				t.Errorf("%s mounts the volume %s, which does not exist", set.Name, m.Name)
+				t.Errorf("%s mounts the volume %s, which does not exist", set.name, m.Name)
 			}
 		}
 		for _, p := range []*corev1.Probe{c.StartupProbe, c.ReadinessProbe, c.LivenessProbe} {
 			if p != nil && !hasPort(c, p.HTTPGet.Port) {
-				t.Errorf("%s has a probe of the port %s, which does not exist", set.Name, p.HTTPGet.Port.String())
+				t.Errorf("%s has a probe of the port %s, which does not exist", set.name, p.HTTPGet.Port.String())
 			}
 		}
 	}
 	for _, c := range pod.TopologySpreadConstraints {
-		selects(t, set.Name, *c.LabelSelector, set)
+		selects(t, set.name, *c.LabelSelector, set)
 	}
 }
 
@@ -195,34 +218,34 @@ func hasPort(c corev1.Container, port intstr.IntOrString) bool {
 	return slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == port.String() || p.ContainerPort == port.IntVal })
 }
 
-func checkService(t *testing.T, sets map[string]*appsv1.StatefulSet, s *corev1.Service) {
+func checkService(t *testing.T, sets map[string]workload, s *corev1.Service) {
 	t.Helper()
 	set := sets[s.Spec.Selector["app.kubernetes.io/component"]]
-	if set == nil {
+	if set.name == "" {
 		t.Fatalf("Service %s selects %v", s.Name, s.Spec.Selector)
 	}
 	selects(t, s.Name, metav1.LabelSelector{MatchLabels: s.Spec.Selector}, set)
 	for _, p := range s.Spec.Ports {
-		if !hasPort(set.Spec.Template.Spec.Containers[0], p.TargetPort) {
+		if !hasPort(set.template.Spec.Containers[0], p.TargetPort) {
 			t.Errorf("Service %s has the port %s, which does not exist", s.Name, p.TargetPort.String())
 		}
 	}
 }
 
-func checkPolicy(t *testing.T, sets map[string]*appsv1.StatefulSet, p *networkingv1.NetworkPolicy) {
+func checkPolicy(t *testing.T, sets map[string]workload, p *networkingv1.NetworkPolicy) {
 	t.Helper()
 	set := sets[p.Spec.PodSelector.MatchLabels["app.kubernetes.io/component"]]
 	selects(t, p.Name, p.Spec.PodSelector, set)
 	for _, rule := range p.Spec.Ingress {
 		for _, port := range rule.Ports {
-			if !hasPort(set.Spec.Template.Spec.Containers[0], *port.Port) {
+			if !hasPort(set.template.Spec.Containers[0], *port.Port) {
 				t.Errorf("NetworkPolicy %s has the port %s, which does not exist", p.Name, port.Port.String())
 			}
 		}
 	}
 	for _, rule := range p.Spec.Egress {
 		for _, port := range rule.Ports {
-			if port.Port.StrVal != "" && !hasPort(sets["server"].Spec.Template.Spec.Containers[0], *port.Port) {
+			if port.Port.StrVal != "" && !hasPort(sets["server"].template.Spec.Containers[0], *port.Port) {
 				t.Errorf("NetworkPolicy %s has the port %s, which does not exist", p.Name, port.Port.String())
 			}
 		}
@@ -276,8 +299,8 @@ func TestPodSecurity(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, r := range cases(t) {
-		for component, set := range pods(t, decode(t, r)) {
-			pod := set.Spec.Template
+		for component, set := range workloads(t, decode(t, r)) {
+			pod := set.template
 			var forbidden []string
 			for _, result := range evaluator.EvaluatePod(podsecurity.LevelVersion{Level: podsecurity.LevelRestricted, Version: podsecurity.LatestVersion()}, &pod.ObjectMeta, &pod.Spec) {
 				if !result.Allowed {
@@ -285,7 +308,7 @@ func TestPodSecurity(t *testing.T) {
 				}
 			}
 			want := 0
-			if component == "worker" && (name == "default" || name == "encrypted") {
+			if component == "worker" && name != "all" && name != "strict" {
 				want = 2
 			}
 			if len(forbidden) != want || slices.ContainsFunc(forbidden, func(s string) bool {
@@ -300,7 +323,7 @@ func TestPodSecurity(t *testing.T) {
 // The authority's key stays with the server: with it a worker could be any other.
 func TestWorkersHaveTheTokenOnly(t *testing.T) {
 	for name, r := range cases(t) {
-		worker := pods(t, decode(t, r))["worker"].Spec.Template.Spec
+		worker := workloads(t, decode(t, r))["worker"].template.Spec
 		for _, v := range worker.Volumes {
 			if v.Secret != nil && (len(v.Secret.Items) != 1 || v.Secret.Items[0].Key != "token") {
 				t.Errorf("%s: the volume %s has %v of the Secret %s", name, v.Name, v.Secret.Items, v.Secret.SecretName)

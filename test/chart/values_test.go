@@ -96,11 +96,11 @@ func TestValuesAreDocumented(t *testing.T) {
 	}
 }
 
-// schema is the part of a JSON schema that the test reads.
-type schema struct {
-	Properties           map[string]schema `json:"properties"`
-	AdditionalProperties any               `json:"additionalProperties"`
-	Ref                  string            `json:"$ref"`
+// valuesSchema is the part of a JSON schema that the test reads.
+type valuesSchema struct {
+	Properties           map[string]valuesSchema `json:"properties"`
+	AdditionalProperties any                     `json:"additionalProperties"`
+	Ref                  string                  `json:"$ref"`
 }
 
 // The schema has the values of values.yaml, all of them and no others, so that a misspelled value is an error.
@@ -109,14 +109,14 @@ func TestSchemaHasTheValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var root schema
+	var root valuesSchema
 	if err := json.Unmarshal(text, &root); err != nil {
 		t.Fatal(err)
 	}
 	delete(root.Properties, "global") // Helm adds it
 	inSchema := map[string]bool{}
-	var walk func(prefix string, s schema)
-	walk = func(prefix string, s schema) {
+	var walk func(prefix string, s valuesSchema)
+	walk = func(prefix string, s valuesSchema) {
 		if s.AdditionalProperties != false {
 			t.Errorf("%q may have values that are not in the schema", prefix)
 		}

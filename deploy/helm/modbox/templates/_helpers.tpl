@@ -76,11 +76,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if not $v.server.tls.secret }}{{ $_ := set $http "allow_insecure" true }}{{ end -}}
 {{- with $v.ingress.trustedProxies }}{{ $_ := set $http "trusted_proxies" . }}{{ end -}}
 {{- $config := dict
+  "role" "control"
   "listen" ":7070"
   "public_url" (include "modbox.url" .)
   "domain" $v.domain
   "state_dir" "/var/lib/modbox/state"
-  "run_dir" "/run/modbox/run"
   "http" $http
   "log" (dict "format" "json")
   "metrics" (dict "access" "token")
@@ -88,6 +88,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   "worker" (dict "listen" ":7071" "secret_dir" "/etc/modbox/join")
   "capacity" (dict "memory_overcommit" 1)
 -}}
+{{- if gt (int $v.server.replicas) 1 }}{{ $_ := set $config "standby" true }}{{ end -}}
 {{- if $v.server.tls.secret }}{{ $_ := set $config "tls" (dict "cert" "/etc/modbox/tls/tls.crt" "key" "/etc/modbox/tls/tls.key") }}{{ end -}}
 {{- if $v.server.ssh.enabled }}{{ $_ := set $config "ssh" (dict "listen" ":2222" "public_address" $v.server.ssh.publicAddress) }}{{ end -}}
 {{- toYaml (mergeOverwrite $config (deepCopy $v.server.config)) -}}
@@ -96,6 +97,30 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "modbox.workerConfig" -}}
 {{- $config := dict "log" (dict "format" "json") -}}
 {{- toYaml (mergeOverwrite $config (deepCopy .Values.worker.config)) -}}
+{{- end -}}
+
+{{/* The rule of a NetworkPolicy for the DNS servers of the cluster, wherever they are, and for NodeLocal DNSCache, which is no Pod. */}}
+{{- define "modbox.dns" -}}
+- ports:
+    - port: 53
+      protocol: UDP
+    - port: 53
+      protocol: TCP
+  to:
+    - namespaceSelector: {}
+    - ipBlock:
+        cidr: 169.254.20.10/32
+{{- end -}}
+
+{{/* The claim of a volume. */}}
+{{- define "modbox.claim" -}}
+accessModes: {{- toYaml .accessModes | nindent 2 }}
+{{- with .storageClass }}
+storageClassName: {{ . }}
+{{- end }}
+resources:
+  requests:
+    storage: {{ .size }}
 {{- end -}}
 
 {{/* What every container has: an ordinary user, and nothing that it could write but its volumes. */}}
