@@ -217,8 +217,10 @@ func TestTextUnderWay(t *testing.T) {
 taken, rotate = threading.Event(), sys.stdout._rotate_buffer
 def slowly():
     buffer = rotate()
-    taken.set()
-    time.sleep(0.2)
+    if not taken.is_set():
+        taken.set()
+        time.sleep(0.2)
+        sys.stdout.flush()  # as a finalizer may
     return buffer
 sys.stdout._rotate_buffer = slowly`, summary{})
 	var got []kernelapi.EventType

@@ -39,29 +39,33 @@ def _modbox_setup():
         # ipykernel would send output of a threading.Thread as output of the cell that started it.
         _thread.start_new_thread(pipes[-1].watch, ())
     # ipykernel flushes both streams several times in a cell. Each time it wakes its thread and waits for it, also when there is
-    # no text. The lock is for text that the thread has taken and not yet queued: what is sent after a flush is sent after it.
+    # no text. The thread may have taken text and not yet queued it: what is sent after a flush is sent after that. There is no lock,
+    # because finalizers and signal handlers, which may flush too, run anywhere.
     def skip_empty(stream):
-        lock, flush, send = _thread.allocate_lock(), stream.flush, stream._flush
+        flush, send = stream.flush, stream._flush
+        sending = 0  # changed by the thread alone
 
         def flush_text():
-            with lock, stream._buffer_lock:
-                texts = list(stream._buffers.values()) if hasattr(stream, '_buffers') else [stream._buffer]
-                empty = not any(text.tell() for text in texts)
-            if not empty:
+            texts = list(stream._buffers.values()) if hasattr(stream, '_buffers') else [stream._buffer]
+            try:
+                written = any(text.tell() for text in texts)
+            except ValueError:  # the thread has taken and closed it
+                written = True
+            if written or sending:  # in this order: the thread counts before it takes text
                 flush()
 
         def send_text():
-            with lock:
+            nonlocal sending
+            sending += 1
+            try:
                 send()
-
-        def in_child():  # where another thread of the parent may have had the lock
-            stream.flush, stream._flush = flush, send
+            finally:
+                sending -= 1
 
         stream.flush, stream._flush = flush_text, send_text
-        os.register_at_fork(after_in_child=in_child)
 
     for stream in streams:
-        if hasattr(stream, '_buffer_lock') and (hasattr(stream, '_buffers') or hasattr(stream, '_buffer')):
+        if hasattr(stream, '_flush') and (hasattr(stream, '_buffers') or hasattr(stream, '_buffer')):
             skip_empty(stream)
     process = os.getpid()
 
