@@ -85,8 +85,9 @@ if [ "$(id -u)" != 0 ]; then
 fi
 echo "Installing them with apt-get" >&2
 # apt-get waits much, for servers and the disk. Meanwhile Go compiles for scripts/build.sh, which will say what is wrong.
-scripts/compile.sh 2>/dev/null &
+setsid nice -n 10 scripts/compile.sh 2>/dev/null &
 compiling=$!
+trap 'kill -- "-$compiling" 2>/dev/null || true' EXIT
 apt=("${as[@]}" "${apt[@]}")
 "${apt[@]}" update >&2
 packages=()

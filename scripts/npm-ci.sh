@@ -2,7 +2,8 @@
 # Installs the npm packages of each directory by its lock file, unless they are installed. npm ci alone removes and
 # installs them each time, also under a suite that uses them at that moment; suites run side by side.
 # What is installed once is kept in the user's cache directory, and linked into other clones, until no
-# clone has asked for it for a week. Their files are the same: nothing may change one in place.
+# clone has asked for it for a week. Their files are the same: nothing may change one in place. Should
+# that have happened, remove ~/.cache/modbox/npm and the directories node_modules.
 #
 #   scripts/npm-ci.sh DIR...
 #

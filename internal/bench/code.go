@@ -48,12 +48,15 @@ func afterCreate(m *Server, image string, first func(id string) Op) Op {
 	}
 }
 
+// templates is the metric that has the number of memory templates; older servers lack it.
+const templates = "modbox_templates"
+
 // fromTemplate is the create of a sandbox of an image that the server restores from a memory template, and its first call.
 func fromTemplate(m *Server, image string, first func(id string) Op) Op {
 	limits := client.Resources{CPU: "1", Memory: "1500Mi"}
 	return func(ctx context.Context) (time.Duration, error) {
 		for range 30 { // it makes one after some creates
-			had := templates(ctx, m)
+			had, unknown := m.metric(ctx, templates)
 			if err := takeWarm(ctx, m, image, limits); err != nil {
 				return 0, err
 			}
@@ -65,19 +68,13 @@ func fromTemplate(m *Server, image string, first func(id string) Op) Op {
 				if err := wait(ctx, time.Second); err != nil {
 					return 0, err
 				}
-				if templates(ctx, m) > had {
+				if now, err := m.metric(ctx, templates); unknown != nil || err != nil || now > had {
 					break
 				}
 			}
 		}
 		return 0, errors.New("the server restores no sandbox from a memory template")
 	}
-}
-
-// templates returns the number of the server's memory templates, 0 when it does not say that.
-func templates(ctx context.Context, m *Server) float64 {
-	n, _ := m.metric(ctx, "modbox_templates") // of an older server
-	return n
 }
 
 // takeWarm takes the boxes that the pool has for an image and limits.

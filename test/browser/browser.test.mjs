@@ -69,7 +69,7 @@ async function demandTemplate() {
 		const sb = await api("POST", "/sandboxes", { image: "modbox/chromium", ttl_seconds: 600, wait_seconds: 0 });
 		await api("DELETE", `/sandboxes/${sb.id}`);
 	}
-	await until(async () => assert.match(await (await fetch(`${server}/metrics`)).text(), /^modbox_templates [1-9]/m));
+	await until(async () => assert.match(await (await fetch(`${server}/metrics`)).text(), /^modbox_templates [1-9]/m, "the server has no memory template"));
 }
 
 /** templated makes a sandbox that comes from a memory template, which the server makes after some creates. */
