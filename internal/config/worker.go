@@ -30,6 +30,9 @@ func (c *Config) validateRole(bad func(name, format string, args ...any)) {
 	if c.CgroupParent != "" {
 		bad("cgroup_parent", ofWorkers)
 	}
+	if c.Capacity.PauseBelow != 0 {
+		bad("capacity.pause_below", "a control server does not know how much memory is available on the machines of its workers")
+	}
 	if c.Sandbox.Platform != Default().Sandbox.Platform {
 		bad("sandbox.platform", ofWorkers)
 	}

@@ -86,7 +86,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	s.prepareWith(&deps, made)
 	s.change(&deps, made)
 	s.repair(&deps, made)
-	used := []prometheus.Collector{telemetry.NewUsed(s.boxes.Boxes, deps.Driver), quota.NewCollector(deps.Quotas, cfg.Promise), telemetry.NewWaiting(made.slots.Waiting)}
+	used := []prometheus.Collector{telemetry.NewUsed(s.boxes.Boxes, deps.Driver), quota.NewCollector(deps.Quotas, cfg.promise), telemetry.NewWaiting(made.slots.Waiting)}
 	if err := s.metrics.Register(used, s.quotas.Collectors(), s.prepare.Collectors(), s.guest.Collectors(), s.executions.Collectors(), s.templates.Collectors(), s.archives.Collectors()); err != nil {
 		s.work.Cancel()
 		return nil, err
@@ -113,7 +113,7 @@ func (s *Service) observe(deps *Deps, made *parts) {
 	cfg := made.cfg
 	made.use = &diskuse.Meter{Images: deps.Images, Disk: s.saved, Log: s.log}
 	s.quotas = quota.New(quota.Config{
-		Quota: cfg.Quota, QuotaNow: cfg.QuotaNow, Defaults: cfg.Defaults, Build: cfg.Build, Max: cfg.Max, MaxSandboxes: cfg.MaxSandboxes, Promise: cfg.Promise,
+		Quota: cfg.Quota, QuotaNow: cfg.QuotaNow, Defaults: cfg.Defaults, Build: cfg.Build, Max: cfg.Max, MaxSandboxes: cfg.MaxSandboxes, Promise: cfg.Promise, PromiseNow: cfg.PromiseNow,
 		MinFreeDisk: cfg.MinFreeDisk, SandboxFreeDisk: cfg.SandboxFreeDisk,
 	}, deps.Quotas, made.use, s.log)
 	cfg.Archive.Observe = func(k box.OperationKind, begin time.Time, err error) { s.metrics.Operation(k, begin, err) }
@@ -169,7 +169,7 @@ func (s *Service) prepareWith(deps *Deps, made *parts) {
 		Prepare: s.prepare, Quotas: s.quotas, Work: s.work, Logger: s.log,
 	})
 	made.use.Uploads = diskuse.Sum{s.snapshots, deps.Uploads}
-	s.warm = warmbox.New(warmbox.Config{Promise: cfg.Promise, MinFreeDisk: cfg.MinFreeDisk, StartTimeout: cfg.StartTimeout}, warmbox.Deps{
+	s.warm = warmbox.New(warmbox.Config{Promise: cfg.promise, MinFreeDisk: cfg.MinFreeDisk, StartTimeout: cfg.StartTimeout}, warmbox.Deps{
 		Pool: s.pool, Host: host, Store: deps.Quotas, Images: deps.Images, Driver: deps.Driver, Templates: s.templates, Work: s.work, Logger: s.log,
 	})
 }

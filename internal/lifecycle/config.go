@@ -34,6 +34,8 @@ type Config struct {
 	// Promise is how much memory and disk all sandboxes, builds and pool boxes together
 	// may be limited to.
 	Promise quota.Promise
+	// PromiseNow, unless nil, returns Promise as it is at this time.
+	PromiseNow func() quota.Promise
 	// MinFreeDisk is the number of bytes that must be free on the disk of the checkpoints before
 	// anything new but a sandbox may take space; 0 for none. SandboxFreeDisk is the same for new
 	// sandboxes, which take little at first.
@@ -125,6 +127,14 @@ type Config struct {
 	agentTimeout, commandTimeout time.Duration
 	// callMemory is the constant of that name, but in tests.
 	callMemory int64
+}
+
+// promise returns how much memory and disk may be promised in all.
+func (c *Config) promise() quota.Promise {
+	if c.PromiseNow != nil {
+		return c.PromiseNow()
+	}
+	return c.Promise
 }
 
 // Limits of the service that are not worth a setting.

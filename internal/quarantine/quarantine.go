@@ -107,7 +107,15 @@ func (s *Store) Return(id, path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("return %s from quarantine: %w", id, err)
 	}
-	if err := unix.Renameat2(unix.AT_FDCWD, s.Path(id), unix.AT_FDCWD, path, unix.RENAME_NOREPLACE); err != nil {
+	err := unix.Renameat2(unix.AT_FDCWD, s.Path(id), unix.AT_FDCWD, path, unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.EINVAL) { // of a file server that lacks this; no other process makes the path
+		if _, err = os.Lstat(path); err == nil {
+			err = fs.ErrExist
+		} else if errors.Is(err, fs.ErrNotExist) {
+			err = os.Rename(s.Path(id), path)
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("return %s from quarantine: %w", id, err)
 	}
 	dir := filepath.Dir(path)

@@ -104,7 +104,7 @@ func (c *Controller) try(ctx context.Context, r Request, w *waiter, record func(
 
 // Admission returns the amounts that must fit into the quota together with an object of a workspace.
 func (c *Controller) Admission(ws sandbox.WorkspaceID) Admission {
-	return Admission{Limits: c.defaults(), Unrecorded: c.disk.Unrecorded(ws), MaxLive: c.cfg.MaxSandboxes, Most: c.cfg.Promise}
+	return Admission{Limits: c.defaults(), Unrecorded: c.disk.Unrecorded(ws), MaxLive: c.cfg.MaxSandboxes, Most: c.most()}
 }
 
 // ResumeAdmission is Admission for a sandbox that is resumed. It uses free capacity of the

@@ -50,11 +50,13 @@ func (c *Controller) Collectors() []prometheus.Collector {
 // Collector exports the promised capacity. It implements [prometheus.Collector].
 type Collector struct {
 	store Store
-	most  Promise
+	most  func() Promise
 }
 
-// NewCollector returns the metrics of a store whose maximum is most.
-func NewCollector(store Store, most Promise) Collector { return Collector{store: store, most: most} }
+// NewCollector returns the metrics of a store; most returns its maximum.
+func NewCollector(store Store, most func() Promise) Collector {
+	return Collector{store: store, most: most}
+}
 
 var (
 	promisedDesc    = prometheus.NewDesc("modbox_promised_bytes", "Sum of the limits of all running sandboxes and builds.", []string{"resource"}, nil)
@@ -76,10 +78,11 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.NewInvalidMetric(promisedDesc, err)
 		return
 	}
+	most := c.most()
 	for _, m := range []struct {
 		desc         *prometheus.Desc
 		memory, disk int64
-	}{{promisedDesc, p.MemoryBytes, p.DiskBytes}, {promisedMaxDesc, c.most.MemoryBytes, c.most.DiskBytes}} {
+	}{{promisedDesc, p.MemoryBytes, p.DiskBytes}, {promisedMaxDesc, most.MemoryBytes, most.DiskBytes}} {
 		ch <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, float64(m.memory), "memory")
 		ch <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, float64(m.disk), "disk")
 	}

@@ -68,8 +68,9 @@ type Config struct {
 	Defaults, Build, Max sandbox.Resources
 	// MaxSandboxes bounds the sandboxes of the server that are made or run; 0 is no limit.
 	MaxSandboxes int
-	// Promise bounds the memory and disk that are promised in all.
-	Promise Promise
+	// Promise bounds the memory and disk that are promised in all. PromiseNow, unless nil, returns it as it is at this time.
+	Promise    Promise
+	PromiseNow func() Promise
 	// MinFreeDisk is the number of bytes that must be free for anything new on the disk but
 	// sandboxes, SandboxFreeDisk for a sandbox; 0 is no limit.
 	MinFreeDisk, SandboxFreeDisk int64
@@ -170,6 +171,14 @@ func (c *Controller) Limits(ctx context.Context, ws sandbox.WorkspaceID) (Limits
 		return nil, fmt.Errorf("quota of workspace %s: %w", ws, err)
 	}
 	return set.Over(c.defaults()), nil
+}
+
+// most returns what may be promised in all.
+func (c *Controller) most() Promise {
+	if c.cfg.PromiseNow != nil {
+		return c.cfg.PromiseNow()
+	}
+	return c.cfg.Promise
 }
 
 // defaults returns the quota of a workspace that has no other.

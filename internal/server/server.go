@@ -163,7 +163,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	shell.open(cfg, &p, log, &cu)
 	p.verifyImages(ctx, log, &cu)
 	p.makeBackups(ctx, cfg, log, &cu)
-	p.watch(ctx, cfg, log, &cu)
+	p.disk.watch(ctx, &p, &cu)
 	if err := p.openMetrics(ctx, cfg, log, &cu); err != nil { // last, so that its last export has the metrics of all parts
 		return nil, err
 	}
@@ -226,16 +226,6 @@ func listen(cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) (net.Liste
 	return l, checkExposure(cfg, l.Addr(), log)
 }
 
-// watch frees space when the disk is full, and finds out that another server has taken the database.
-func (p *parts) watch(ctx context.Context, cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) {
-	p.disk.watch(ctx, p, cu)
-	limit := time.Duration(0)
-	if cfg.Standby {
-		limit = databaseLimit
-	}
-	p.watchDatabase(ctx, limit, log, cu)
-}
-
 // endWork ends the background work of sandboxes.
 func (p *parts) endWork(ctx context.Context, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
@@ -271,6 +261,11 @@ func (p *parts) open(ctx context.Context, cfg config.Config, accept bool, log *s
 	if err := p.openStore(ctx, cfg, accept, p.keys, log, cu); err != nil {
 		return err
 	}
+	limit := time.Duration(0)
+	if cfg.Standby {
+		limit = databaseLimit
+	}
+	p.watchDatabase(ctx, limit, log, cu)
 	if p.logs != nil {
 		p.logs.Begin(p.instance)
 	}
@@ -305,6 +300,10 @@ func (p *parts) open(ctx context.Context, cfg config.Config, accept bool, log *s
 	if p.machine, err = capacity.Detect(cfg.StateDir); err != nil {
 		return err
 	}
+	if p.fleet != nil { // clients see the machines of the sandboxes, as they are at the start
+		_, all := p.machinesOf(cfg)
+		p.machine.MemoryBytes, p.machine.Cores = all.MemoryBytes, all.Cores
+	}
 	settings, err := p.settings(ctx, cfg, log)
 	if err != nil {
 		return err
@@ -329,9 +328,9 @@ func (p *parts) settings(ctx context.Context, cfg config.Config, log *slog.Logge
 		DefaultMemory: int64(cfg.Sandbox.DefaultMemory), URLs: p.urls, Console: cfg.Console.At(p.urls.Server()),
 		Events: eventsConfig(cfg), Webhooks: webhooksConfig(cfg),
 	}
-	if p.fleet != nil { // the fleet bounds what each worker promises
-		s.Lifecycle.Promise = quota.Promise{}
+	if p.fleet != nil {
 		s.Lifecycle.QuotaNow = func() quota.Limits { return p.workersQuota(cfg) }
+		s.Lifecycle.PromiseNow = func() quota.Promise { return p.workersPromise(cfg) }
 	}
 	s.Lifecycle.Archive.Installation = p.instance
 	if s.Lifecycle.NetworkCA, err = readCA(cfg.Network.CAFile); err != nil {
@@ -426,7 +425,8 @@ func (p *parts) imageReady(ctx context.Context) error {
 // Run serves until ctx ends, then lets requests in progress end, and releases everything. It must
 // be called once.
 func (s *Server) Run(ctx context.Context) error {
-	defer s.release()
+	end := s.release
+	defer func() { end() }()
 	address := s.listener.Addr().String()
 	path := filepath.Join(s.cfg.StateDir, statedir.AddressFile)
 	if err := s.disk.retry(func() error { return os.WriteFile(path, []byte(address+"\n"), 0o600) }); ballast.IsFull(err) {
@@ -434,7 +434,7 @@ func (s *Server) Run(ctx context.Context) error {
 	} else if err != nil {
 		return fmt.Errorf("write address: %w", err)
 	}
-	defer os.Remove(path)
+	end = func() { _ = os.Remove(path); s.release() }
 	served := make(chan error, 3)
 	s.ssh.serve(served)
 	s.tls.serve(served)
@@ -449,9 +449,13 @@ func (s *Server) Run(ctx context.Context) error {
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve: %w", err)
-	case <-s.store.Taken(): // The other server now does this work; go without cleaning up.
+	case <-s.store.Taken(): // the other server now does this work
+		if s.cfg.Standby {
+			end = func() {} // the process ends at once, and changes no file of the other server
+		}
 		return s.store.TakenBy()
 	case err := <-s.lost:
+		end = func() {}
 		return err
 	case <-ctx.Done():
 	}

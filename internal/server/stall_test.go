@@ -1,6 +1,8 @@
 package server
 
 import (
+	"bufio"
+	"fmt"
 	"os"
 	"os/exec"
 	"syscall"
@@ -13,8 +15,13 @@ func TestStalledProcess(t *testing.T) {
 	if os.Getenv(serverVariable) == "" {
 		t.Skip("it is a process of TestEndStalled")
 	}
-	if _, err := endStalled(3 * time.Second); err != nil {
+	if err := endStalled(3*time.Second, func() bool { return true }); err != nil {
 		t.Fatal(err)
+	}
+	if os.Getpid() == 1 { // the kernel does not stop it by its own wish
+		fmt.Println("armed")
+		time.Sleep(2 * time.Minute)
+		os.Exit(0)
 	}
 	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 	t.Error("the process went on") // not before SIGCONT, which nobody sends
@@ -29,5 +36,30 @@ func TestEndStalled(t *testing.T) {
 	out, _ := cmd.CombinedOutput()
 	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
 		t.Errorf("the process ended with %s, want SIGKILL; it said %s", cmd.ProcessState, out)
+	}
+}
+
+// TestEndStalledInit checks that the first process of a container, which the kernel does not end, ends itself when it goes on.
+func TestEndStalledInit(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root makes a PID namespace")
+	}
+	cmd := exec.Command(os.Args[0], "-test.run", "^TestStalledProcess$")
+	cmd.Env = append(os.Environ(), serverVariable+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(out); lines.Scan() && lines.Text() != "armed"; {
+	}
+	_ = cmd.Process.Signal(syscall.SIGSTOP)
+	time.Sleep(4 * time.Second) // longer than its limit
+	_ = cmd.Process.Signal(syscall.SIGCONT)
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("the process ended with %v, want exit code 1", err)
 	}
 }

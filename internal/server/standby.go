@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"sync/atomic"
 	"time"
 
 	"gvisor.dev/gvisor/pkg/cleanup"
@@ -27,6 +29,10 @@ const (
 	// databaseLimit is the time after which the active server ends if it cannot write to its database: a standby that reaches the database
 	// gets its turn.
 	databaseLimit = 45 * time.Second
+	// heldCheck is the interval of the checks of the lock of the state directory, and heldLimit the time after which a server ends
+	// if none has succeeded: a file server keeps a lock for longer (90 seconds with NFSv4).
+	heldCheck = 5 * time.Second
+	heldLimit = time.Minute
 	// takenPause is the time between two attempts to open the database while another server has it.
 	takenPause = time.Second
 )
@@ -41,19 +47,94 @@ func awaitTurn(ctx context.Context, cfg config.Config, log *slog.Logger, cu *cle
 		return nil, nil, err
 	}
 	log.Info("waiting until no other server works on the state directory", "address", l.Addr().String(), "state_dir", cfg.StateDir)
-	unlock, err := statedir.Await(ctx, cfg.StateDir, cfg.StateDir)
-	if err != nil {
-		return nil, nil, err
-	}
-	cu.Add(unlock)
-	disarm, err := endStalled(stallLimit)
-	if err != nil {
+	t := &turn{}
+	if err := endStalled(stallLimit, t.well); err != nil { // before the lock, with which it must not stand still
 		log.Warn("a server that stands still keeps its standbys from their turn: the kernel refuses a timer", "error", err)
-	} else {
-		cu.Add(disarm)
+	}
+	if os.Getpid() == 1 {
+		log.Warn("the kernel does not end a stopped server that is the first process of its container, so its standbys do not get their turn: use an init process (docker run --init, shareProcessNamespace)")
+	}
+	if err := t.take(ctx, cfg, log); err != nil {
+		return nil, nil, err
 	}
 	log.Info("this server has its turn")
 	return l, answered, nil
+}
+
+// turn is the lock of the state directory of a server with standbys. It ends with the process, and not before: requests and work in the
+// background may outlast everything else.
+type turn struct {
+	held atomic.Pointer[statedir.Held] // nil before
+	// confirmed is the uptime at which the lock was held for sure.
+	confirmed atomic.Int64
+}
+
+// take waits until the database answers and no other server works on the state directory. A server that cannot reach the database
+// leaves the lock to the others.
+func (t *turn) take(ctx context.Context, cfg config.Config, log *slog.Logger) error {
+	for {
+		if err := awaitDatabase(ctx, cfg, log); err != nil {
+			return err
+		}
+		held, err := statedir.Await(ctx, cfg.StateDir, cfg.StateDir)
+		if err != nil {
+			return err
+		}
+		if err := reachDatabase(ctx, cfg); err != nil {
+			held.Release()
+			continue
+		}
+		t.confirmed.Store(int64(uptime()))
+		t.held.Store(held)
+		go t.watch(log) // until the process ends
+		return nil
+	}
+}
+
+// watch ends the process when the lock is lost, because another server may have it.
+func (t *turn) watch(log *slog.Logger) {
+	for range time.Tick(heldCheck) {
+		if err := t.held.Load().Check(); err != nil {
+			log.Error("the lock of the state directory is lost: the server ends", "error", err)
+			os.Exit(1)
+		}
+		t.confirmed.Store(int64(uptime()))
+	}
+}
+
+// well reports whether the server may go on: it has no turn yet, or had the lock a short time ago.
+func (t *turn) well() bool {
+	return t.held.Load() == nil || uptime()-time.Duration(t.confirmed.Load()) < heldLimit
+}
+
+// awaitDatabase waits until the database answers.
+func awaitDatabase(ctx context.Context, cfg config.Config, log *slog.Logger) error {
+	for {
+		err := reachDatabase(ctx, cfg)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() == nil {
+			log.Warn("waiting until the database answers", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(databaseCheck):
+		}
+	}
+}
+
+// reachDatabase returns why the database cannot be reached; nil for every answer, which the start judges.
+func reachDatabase(ctx context.Context, cfg config.Config) error {
+	st, err := openOtherStore(ctx, cfg)
+	if err == nil {
+		return st.Close()
+	}
+	if sandbox.CodeOf(err) == sandbox.Unavailable || ctx.Err() != nil {
+		return err
+	}
+	return nil
 }
 
 // answerMeanwhile answers requests on l with [notActive] until answered is called, once or several times. Connections that come afterwards

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io"
@@ -405,6 +406,8 @@ func TestLostDatabaseOnPostgres(t *testing.T) {
 	p := parts{store: st, lost: make(chan error, 1)}
 	cu := cleanup.Make(func() {})
 	defer cu.Clean()
+	patient := parts{store: st, lost: make(chan error, 1)}
+	patient.watchDatabase(t.Context(), 0, slog.New(slog.DiscardHandler), &cu) // a server without standbys
 	p.watchDatabase(t.Context(), time.Millisecond, slog.New(slog.DiscardHandler), &cu)
 	cluster.Signal(syscall.SIGSTOP) // it accepts connections, and does not answer
 	defer cluster.Signal(syscall.SIGCONT)
@@ -414,6 +417,55 @@ func TestLostDatabaseOnPostgres(t *testing.T) {
 	case <-time.After(2 * time.Minute):
 		t.Error("the server goes on without its database")
 	}
+	select {
+	case err := <-patient.lost:
+		t.Errorf("a server without standbys ends: %v", err)
+	default:
+	}
+}
+
+// TestStandbyWaitsOnPostgres checks that a standby waits for the session of another server, and for a database that is away.
+func TestStandbyWaitsOnPostgres(t *testing.T) {
+	if !storetest.Postgres() {
+		t.Skip("the suite postgres runs this test, with a server in MODBOX_TEST_POSTGRES")
+	}
+	cluster, stateDir := storetest.StartCluster(t), t.TempDir()
+	r := newReplica(t, "r", stateDir, cluster.URL("postgres"))
+	runFakeWorker(t, stateDir, r.workers)
+	db, err := sql.Open("pgx", cluster.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	session, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const serverKey = 0x6d6f64626f780001 // of the package database
+	if _, err := session.ExecContext(t.Context(), "SELECT pg_advisory_lock($1)", int64(serverKey)); err != nil {
+		t.Fatal(err)
+	}
+	r.launch()
+	logged := func(text string) func() bool {
+		return func() bool {
+			log, _ := os.ReadFile(r.log.Name())
+			return strings.Contains(string(log), text)
+		}
+	}
+	r.until("it waits for the session", logged("waiting until no other server uses the database"))
+	r.waits()
+	if err := errors.Join(session.Close(), db.Close()); err != nil { // and with it the lock
+		t.Fatal(err)
+	}
+	r.active()
+	r.end(syscall.SIGTERM)
+
+	cluster.Stop("fast")
+	r.launch()
+	r.until("it waits for the database", logged("waiting until the database answers"))
+	r.waits()
+	cluster.Start()
+	r.active()
 }
 
 // TestAfterOthers checks that a standby waits while the session of a lost server has the lock of the database, and that another server does not.

@@ -89,23 +89,53 @@ func (p *parts) awaitWorkers(ctx context.Context, cfg config.Config, log *slog.L
 	cu.Add(func() { _ = listener.Close() }) // it was closed to end it
 	log.Warn("sandboxes run on workers, which is experimental", "address", l.Addr().String(), "token_file", filepath.Join(cmp.Or(cfg.Worker.SecretDir, dir), worker.TokenFile))
 	log.Info("waiting for the workers")
-	if err := d.Ready(ctx, workersPatience); err != nil {
+	waiting, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() { // a server that has lost its database waits for no worker
+		select {
+		case <-p.store.Taken():
+			stop(p.store.TakenBy())
+		case err := <-p.lost:
+			stop(err)
+		case <-waiting.Done():
+		}
+	}()
+	if err := d.Ready(waiting, workersPatience); err != nil {
 		return err
 	}
 	p.driver, p.fleet = d, d
 	return nil
 }
 
-// workersQuota returns the quota of workspaces that have none of their own: of the memory and cores of all workers that were not
-// removed, and of as much disk as sandboxes of the default size have with this memory.
-func (p *parts) workersQuota(cfg config.Config) quota.Limits {
-	var all capacity.Machine
+// machinesOf returns the machines of all workers that were not removed. The server does not know their disks: each counts with as much
+// disk as sandboxes of the default size have with its memory.
+func (p *parts) machinesOf(cfg config.Config) (list []capacity.Machine, all capacity.Machine) {
 	for _, w := range p.fleet.Workers() {
+		disk := w.MemoryBytes / int64(cfg.Sandbox.DefaultMemory) * int64(cfg.Sandbox.DefaultDisk)
+		list = append(list, capacity.Machine{MemoryBytes: w.MemoryBytes, DiskBytes: disk, Cores: w.Cores})
 		all.MemoryBytes += w.MemoryBytes
+		all.DiskBytes += disk
 		all.Cores += w.Cores
 	}
-	all.DiskBytes = all.MemoryBytes / int64(cfg.Sandbox.DefaultMemory) * int64(cfg.Sandbox.DefaultDisk)
+	return list, all
+}
+
+// workersQuota returns the quota of workspaces that have none of their own.
+func (p *parts) workersQuota(cfg config.Config) quota.Limits {
+	_, all := p.machinesOf(cfg)
 	return DefaultQuota(cfg, all)
+}
+
+// workersPromise returns how much memory and disk the workers may promise together.
+func (p *parts) workersPromise(cfg config.Config) (sum quota.Promise) {
+	policy := CapacityPolicy(cfg)
+	list, _ := p.machinesOf(cfg)
+	for _, m := range list {
+		promise := m.Promise(policy)
+		sum.MemoryBytes += promise.MemoryBytes
+		sum.DiskBytes += promise.DiskBytes
+	}
+	return sum
 }
 
 // vacate moves the sandboxes of a worker that is being ended.

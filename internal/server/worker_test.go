@@ -96,6 +96,9 @@ func TestWorkersQuota(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("quota (-want +got):\n%s", diff)
 	}
+	if promise := p.workersPromise(cfg); promise != (quota.Promise{MemoryBytes: 496 << 30, DiskBytes: 2 << 40}) { // four times 62 GiB, and four times 256 GiB, each
+		t.Errorf("promise %+v", promise)
+	}
 }
 
 // TestRecordJoined checks that the worker of a server of an earlier version is the first of the records, and that its file is used once.

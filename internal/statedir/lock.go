@@ -38,11 +38,14 @@ func (e takenError) Unwrap() error { return e.error }
 // Errors: when another server has the lock, with its process ID.
 func Lock(ctx context.Context, dir, stateDir string) (unlock func(), err error) {
 	return backoff.Retry(ctx, func() (func(), error) {
-		unlock, err := lock(dir, stateDir)
-		if err != nil && !errors.Is(err, errEnded) {
-			err = backoff.Permanent(err)
+		held, err := lock(dir, stateDir)
+		if err != nil {
+			if !errors.Is(err, errEnded) {
+				err = backoff.Permanent(err)
+			}
+			return nil, err
 		}
-		return unlock, err
+		return held.Release, nil
 	}, retry.Pauses(10*time.Millisecond, 500*time.Millisecond), backoff.WithMaxElapsedTime(releaseTime))
 }
 
@@ -53,12 +56,12 @@ const awaitPause = 200 * time.Millisecond
 // which must have locks.
 //
 // Errors: of the disk; the cause of ctx.
-func Await(ctx context.Context, dir, stateDir string) (unlock func(), err error) {
+func Await(ctx context.Context, dir, stateDir string) (*Held, error) {
 	for {
-		unlock, err := lock(dir, stateDir)
+		held, err := lock(dir, stateDir)
 		var taken takenError
 		if !errors.As(err, &taken) {
-			return unlock, err
+			return held, err
 		}
 		select {
 		case <-ctx.Done():
@@ -68,7 +71,29 @@ func Await(ctx context.Context, dir, stateDir string) (unlock func(), err error)
 	}
 }
 
-func lock(dir, stateDir string) (unlock func(), err error) {
+// Held is a lock that this process has.
+type Held struct {
+	f    *os.File
+	text []byte // its content
+}
+
+// Release gives the lock up, as the end of the process does.
+func (h *Held) Release() { _ = h.f.Close() }
+
+// Check returns an error if the lock is lost: a file server gives up the locks of a machine that it has not heard for a while, and
+// then refuses what the machine writes to a file that it had locked. Check waits as long as the file server is away.
+func (h *Held) Check() error {
+	_, err := h.f.WriteAt(h.text, 0)
+	if err == nil {
+		err = h.f.Sync()
+	}
+	if err != nil && !ballast.IsFull(err) {
+		return fmt.Errorf("lock %s: %w", h.f.Name(), err)
+	}
+	return nil
+}
+
+func lock(dir, stateDir string) (*Held, error) {
 	path := filepath.Join(dir, lockFile)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -103,7 +128,7 @@ func lock(dir, stateDir string) (unlock func(), err error) {
 		_ = f.Close()
 		return nil, fmt.Errorf("write %s: %w", path, err)
 	}
-	return func() { _ = f.Close() }, nil // closing gives up the lock
+	return &Held{f, text}, nil
 }
 
 // hostName returns the name of this machine; "" if it is not known.

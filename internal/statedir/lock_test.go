@@ -113,13 +113,13 @@ func TestAwait(t *testing.T) {
 		t.Errorf("Await() with an ended context = %v", err)
 	}
 	type got struct {
-		unlock func()
-		err    error
+		held *Held
+		err  error
 	}
 	waits := make(chan got, 1)
 	go func() {
-		unlock, err := Await(t.Context(), state, state)
-		waits <- got{unlock, err}
+		held, err := Await(t.Context(), state, state)
+		waits <- got{held, err}
 	}()
 	unlock()
 	second := <-waits
@@ -129,7 +129,13 @@ func TestAwait(t *testing.T) {
 	if _, err := Lock(t.Context(), state, state); err == nil {
 		t.Error("the lock is not held after Await")
 	}
-	second.unlock()
+	if err := second.held.Check(); err != nil {
+		t.Errorf("Check() = %v", err)
+	}
+	second.held.Release()
+	if err := second.held.Check(); err == nil {
+		t.Error("Check() of a lock that was given up succeeded")
+	}
 	if _, err := Await(t.Context(), filepath.Join(state, "missing"), state); err == nil {
 		t.Error("Await() in a directory that is not there succeeded")
 	}

@@ -144,7 +144,7 @@ type Networks interface {
 // Config are the settings of warm boxes.
 type Config struct {
 	// Promise limits the sum of all sandboxes, builds and warm boxes.
-	Promise quota.Promise
+	Promise func() quota.Promise
 	// MinFreeDisk is the number of bytes that must be free for another warm box.
 	MinFreeDisk int64
 	// StartTimeout bounds the making of one box.
@@ -330,7 +330,7 @@ func (k *Keeper) fits(kind pool.Kind, others map[pool.Kind]int) bool {
 			promised.Add(kind.Resources, n)
 		}
 	}
-	return k.cfg.Promise.Admits(promised, kind.Resources, 1) == nil
+	return k.cfg.Promise().Admits(promised, kind.Resources, 1) == nil
 }
 
 // AwaitCalm waits for a moment at which the making of a box delays no create, for a minute at most, and reports false

@@ -33,7 +33,7 @@ func TestAdmit(t *testing.T) {
 	defer work.Cancel()
 	kind := pool.Kind{Digest: "data", Resources: sandbox.Resources{MemoryBytes: 10, DiskBytes: 10}}
 	boxes := pool.New[Box](5, false)
-	k := New(Config{Promise: quota.Promise{MemoryBytes: 30}}, Deps{Pool: boxes, Host: machine{}, Store: machine{}, Work: work})
+	k := New(Config{Promise: func() quota.Promise { return quota.Promise{MemoryBytes: 30} }}, Deps{Pool: boxes, Host: machine{}, Store: machine{}, Work: work})
 	boxes.Add(&pool.Box[Box]{Kind: kind})
 	var releases []func()
 	for range 2 {
@@ -150,7 +150,7 @@ func TestSlowTransferKeepsNoOtherKind(t *testing.T) {
 		d := &slowLink{staged: map[string]int{}, created: map[string]int{}}
 		host := maker{work: work}
 		boxes := pool.New[Box](5, false)
-		k := New(Config{StartTimeout: time.Minute, Promise: quota.Promise{MemoryBytes: 1 << 40}}, Deps{
+		k := New(Config{StartTimeout: time.Minute, Promise: func() quota.Promise { return quota.Promise{MemoryBytes: 1 << 40} }}, Deps{
 			Pool: boxes, Host: host, Store: host, Images: host, Driver: d, Work: work, Logger: slog.New(slog.DiscardHandler),
 		})
 		demand := func(digest string) {
