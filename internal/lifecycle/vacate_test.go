@@ -1,6 +1,7 @@
 package lifecycle_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -55,5 +56,31 @@ func TestVacateWithoutSpace(t *testing.T) {
 				t.Errorf("the sandbox is %s, want %s", got.State, tc.want)
 			}
 		})
+	}
+}
+
+// TestVacateDuringStart checks that a sandbox that is being started is to be tried again, and that nothing is paused after the end of the context.
+func TestVacateDuringStart(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	begun, release := make(chan struct{}), make(chan struct{})
+	s.driver.faults.on(func(_ int, call string) error {
+		if call == "driver.Start" {
+			close(begun)
+			<-release
+		}
+		return nil
+	}, nil)
+	sb := s.create(lifecycle.CreateRequest{Name: "s"})
+	<-begun
+	if busy := s.Vacate(t.Context(), []sandbox.ID{sb.ID}, "the worker w is being ended"); !slices.Equal(busy, []sandbox.ID{sb.ID}) {
+		t.Errorf("Vacate() = %v", busy)
+	}
+	close(release)
+	s.reach("s", sandbox.Running)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if busy := s.Vacate(ctx, []sandbox.ID{sb.ID}, "the worker w is being ended"); len(busy) > 0 || s.get("s").State != sandbox.Running {
+		t.Errorf("Vacate() after the end of its context = %v, the sandbox is %s", busy, s.get("s").State)
 	}
 }

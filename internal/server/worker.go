@@ -13,7 +13,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"gvisor.dev/gvisor/pkg/cleanup"
 
 	"github.com/modbox/modbox/internal/capacity"
@@ -28,7 +27,6 @@ import (
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/installation"
 	"github.com/modbox/modbox/internal/quota"
-	"github.com/modbox/modbox/internal/retry"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store/imagerows"
@@ -144,9 +142,11 @@ func (p *parts) vacate(ctx context.Context, w worker.Identity, d *fleet.Driver, 
 	if service == nil {
 		return sandbox.Errorf(sandbox.Unavailable, "the server is starting")
 	}
+	done := d.Leave(w.ID)
+	defer func() { done(ctx.Err() == nil) }()
 	tried := map[sandbox.ID]bool{}
 	for ctx.Err() == nil {
-		name, boxes := d.Leave(w.ID)
+		name, boxes := d.BoxesOf(w.ID)
 		boxes = slices.DeleteFunc(boxes, func(id sandbox.ID) bool { return tried[id] })
 		if len(boxes) == 0 {
 			log.Info("the sandboxes of a worker that is being ended were moved", "worker", name)
@@ -155,10 +155,22 @@ func (p *parts) vacate(ctx context.Context, w worker.Identity, d *fleet.Driver, 
 		for _, id := range boxes {
 			tried[id] = true
 		}
-		service.Vacate(ctx, boxes, "the worker "+name+" is being ended")
+		busy := service.Vacate(ctx, boxes, "the worker "+name+" is being ended")
+		for _, id := range busy {
+			delete(tried, id)
+		}
+		if len(busy) > 0 {
+			select {
+			case <-time.After(busyPause):
+			case <-ctx.Done():
+			}
+		}
 	}
 	return ctx.Err()
 }
+
+// busyPause is the pause before another look at sandboxes that were being started when they should be moved.
+const busyPause = 200 * time.Millisecond
 
 // openAuthority returns the authority of the workers. Without worker.secret_dir the first call makes it.
 func openAuthority(cfg config.Config) (*worker.Authority, error) {
@@ -312,16 +324,33 @@ func leave(ctx context.Context, limit time.Duration, dialer *worker.Dialer, log 
 	log.Info("the server moves the sandboxes of this worker", "drain_timeout", limit.String())
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	_, err := backoff.Retry(ctx, func() (struct{}, error) {
-		return struct{}{}, dialer.Leave(ctx)
-	}, retry.Pauses(100*time.Millisecond, 2*time.Second), backoff.WithMaxElapsedTime(leavePatience))
-	if err != nil {
-		log.Error("sandboxes were not moved", "error", err)
+	for reached := time.Now(); ; {
+		began := time.Now()
+		err := dialer.Leave(ctx)
+		if err == nil {
+			return
+		}
+		if time.Since(began) > leaveServed {
+			reached = time.Now() // by a server that has ended since
+		}
+		if ctx.Err() != nil || time.Since(reached) > leavePatience {
+			log.Error("sandboxes were not moved", "error", err)
+			return
+		}
+		select {
+		case <-time.After(leavePause):
+		case <-ctx.Done():
+		}
 	}
 }
 
-// leavePatience is how long a worker that is being ended tries to reach a server, which may just have been started anew.
-const leavePatience = time.Minute
+const (
+	// leavePatience is how long a worker that is being ended tries to reach a server, which may be replaced at the same time.
+	leavePatience = 3 * time.Minute
+	leavePause    = time.Second
+	// leaveServed is longer than an attempt to reach a server takes.
+	leaveServed = 30 * time.Second
+)
 
 // openBoxes makes this machine's driver, and chooses its platform.
 func openBoxes(ctx context.Context, cfg config.Config, programs embedded.Paths, log *slog.Logger) (driver.Driver, error) {

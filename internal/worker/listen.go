@@ -57,7 +57,8 @@ type Uses struct {
 	Check func(Identity) error
 	// Attach uses the connection of a worker until it ends.
 	Attach func(ctx context.Context, worker Identity, conn net.Conn) error
-	// Leave takes the sandboxes of a worker elsewhere, which is being ended, and returns when it has done what it can.
+	// Leave takes the sandboxes of a worker elsewhere, which is being ended, and returns when it has done what it can. ctx ends when
+	// the worker does not wait any more.
 	Leave func(ctx context.Context, worker Identity) error
 }
 
@@ -143,8 +144,14 @@ func (l *Listener) serve(conn net.Conn) error {
 
 // leave answers a worker that leaves, when its sandboxes are elsewhere.
 func (l *Listener) leave(conn *tls.Conn, worker Identity) error {
+	ctx, cancel := context.WithCancel(l.ctx)
+	defer cancel()
+	go func() { // the worker sends nothing, so this is its end, or the end of the answer
+		_, _ = conn.Read(make([]byte, 1))
+		cancel()
+	}()
 	var answer left
-	if err := l.uses.Leave(l.ctx, worker); err != nil {
+	if err := l.uses.Leave(ctx, worker); err != nil {
 		answer.Error = sandbox.Explain("the server cannot take the sandboxes elsewhere", err)
 	}
 	_ = conn.SetDeadline(time.Now().Add(greetTimeout)) // the worker may not have waited

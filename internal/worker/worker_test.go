@@ -270,19 +270,25 @@ func TestLeave(t *testing.T) {
 	if err := d.Leave(t.Context()); err == nil || !strings.Contains(err.Error(), "the server is starting") {
 		t.Errorf("Leave() = %v, want the error of the server", err)
 	}
-	ended := make(chan struct{})
-	c.leave = func(ctx context.Context, _ Identity) error { // until the listener is closed
-		close(ended)
+	begun, ended := make(chan struct{}), make(chan struct{})
+	c.leave = func(ctx context.Context, _ Identity) error {
+		close(begun)
 		<-ctx.Done()
+		close(ended)
 		return ctx.Err()
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		<-ended
+		<-begun
 		cancel()
 	}()
 	if err := d.Leave(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("Leave() after the end of its context = %v", err)
+	}
+	select {
+	case <-ended:
+	case <-time.After(testTimeout):
+		t.Error("the server goes on for a worker that does not wait")
 	}
 	c.only.Store(&Identity{ID: "another"})
 	if err := d.Leave(t.Context()); err == nil {

@@ -40,7 +40,8 @@ type member struct {
 	record    worker.Record
 	saving    sync.Mutex // held while its record is changed in the database; before mu
 	retiring  bool       // its removal or drain is being recorded: it gets no box
-	leaving   bool       // it is being ended, and gets no box until it connects again
+	leaves    int        // calls of Leave in progress
+	left      int        // the number of the connection with which it has left; 0 for none
 	cleared   bool       // it was removed, and has no boxes any more
 	slow      bool       // a box was not recovered in time over this connection
 	link      int        // number of its last connection
@@ -134,7 +135,7 @@ func (b *board) best(spec driver.Spec, except map[*member]bool) (*member, error)
 	full, draining := false, false
 	for _, m := range b.members {
 		draining = draining || m.record.Status == worker.Draining && m.connected
-		if m.record.Status != worker.Ready || m.retiring || m.leaving || except[m] || b.away(m) != nil {
+		if m.record.Status != worker.Ready || m.retiring || m.leaving() || except[m] || b.away(m) != nil {
 			continue
 		}
 		if most := b.limit(m); most > 0 && m.promised+spec.Resources.MemoryBytes > most {
@@ -401,7 +402,7 @@ func (b *board) TakesSandbox(id sandbox.ID) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.places[id]
-	return p != nil && p.member.record.Status == worker.Ready && !p.member.retiring && !p.member.leaving && b.away(p.member) == nil
+	return p != nil && p.member.record.Status == worker.Ready && !p.member.retiring && !p.member.leaving() && b.away(p.member) == nil
 }
 
 // Reach implements [driver.Reacher].

@@ -267,7 +267,7 @@ func (d *Driver) connect(m *member, w worker.Identity, welcome remote.Welcome, d
 	if m.record.Name == m.record.ID { // it was recorded by an earlier version
 		m.record.Name = d.freeName(welcome.Host.Name, w.ID)
 	}
-	m.connected, m.slow, m.leaving = true, false, false
+	m.connected, m.slow = true, false
 	m.link++
 	return m.link, nil
 }

@@ -152,7 +152,7 @@ func TestTakesSandbox(t *testing.T) {
 	}
 }
 
-// TestLeave checks that a worker that is being ended gets no boxes, until it connects again.
+// TestLeave checks that a worker that is being ended gets no boxes, also over another connection, until it connects again after that.
 func TestLeave(t *testing.T) {
 	r := newRig(t, testTimeout, 8*gib, gib)
 	s, _ := r.started(t, 256<<20)
@@ -161,22 +161,36 @@ func TestLeave(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if name, boxes := r.driver().Leave(w.ID); name != "a" || !slices.Equal(boxes, []sandbox.ID{s.ID}) {
-		t.Errorf("Leave() = %q, %v", name, boxes)
+	want := func(takes bool, when string) {
+		t.Helper()
+		if got := r.driver().TakesSandbox(s.ID); got != takes {
+			t.Errorf("%s: TakesSandbox() = %v", when, got)
+		}
 	}
-	if r.driver().TakesSandbox(s.ID) {
-		t.Error("its boxes of the pool get sandboxes")
+	reconnect := func() {
+		t.Helper()
+		r.leave(t, r.machines[0])
+		r.machines[0].start(t)
+		eventually(t, "the worker is back", func() error { return wantConnected(r.control.Load(), 2) })
 	}
+	done := r.driver().Leave(w.ID)
+	if name, boxes := r.driver().BoxesOf(w.ID); name != "a" || !slices.Equal(boxes, []sandbox.ID{s.ID}) {
+		t.Errorf("BoxesOf() = %q, %v", name, boxes)
+	}
+	want(false, "leaving")
 	other, _ := r.started(t, 256<<20)
 	r.wantOn(t, other.ID, "b")
-	r.leave(t, r.machines[0])
-	r.machines[0].start(t)
-	eventually(t, "the worker is back", func() error { return wantConnected(r.control.Load(), 2) })
-	if !r.driver().TakesSandbox(s.ID) {
-		t.Error("a worker that is back gets no sandboxes")
-	}
-	if _, boxes := r.driver().Leave("unknown"); len(boxes) != 0 {
-		t.Errorf("Leave() of an unknown worker = %v", boxes)
+	reconnect()
+	want(false, "leaving over another connection")
+	done(true)
+	want(false, "gone")
+	reconnect()
+	want(true, "back")
+	r.driver().Leave(w.ID)(false) // the worker did not wait, and may be back
+	want(true, "after a call that was cut off")
+	r.driver().Leave("unknown")(true)
+	if _, boxes := r.driver().BoxesOf("unknown"); len(boxes) != 0 {
+		t.Errorf("BoxesOf() an unknown worker = %v", boxes)
 	}
 }
 
