@@ -36,19 +36,22 @@ func kubectl(t *testing.T, input string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// apply makes objects, which are removed at the end of the test. If it fails, the logs of Pods are shown.
-func apply(t *testing.T, manifest string) {
+// apply makes objects, which are removed at the end of the test. If it fails, the logs of Pods are shown. options are for kubectl.
+func apply(t *testing.T, manifest string, options ...string) {
 	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {
-			for _, args := range []string{"get pods -A -o wide", "get events -A", "describe pods", "logs --all-containers --prefix --ignore-errors -l modbox-test --tail 200"} {
+			for _, args := range []string{
+				"get pods -A -o wide", "get events -A", "describe pods -A",
+				"logs --prefix --ignore-errors -l modbox-test --tail 200", "logs --prefix --ignore-errors -n modbox -l app.kubernetes.io/name=modbox --tail 200",
+			} {
 				out, _ := exec.Command("kubectl", strings.Fields(args)...).CombinedOutput()
 				t.Logf("kubectl %s:\n%s", args, out)
 			}
 		}
-		kubectl(t, manifest, "delete", "--ignore-not-found", "--timeout", timeLimit.String(), "-f", "-")
+		kubectl(t, manifest, append(options, "delete", "--ignore-not-found", "--timeout", timeLimit.String(), "-f", "-")...)
 	})
-	kubectl(t, manifest, "apply", "-f", "-")
+	kubectl(t, manifest, append(options, "apply", "-f", "-")...)
 }
 
 // ready waits until a Pod is ready.

@@ -112,6 +112,12 @@ endpoints: [{addresses: [`+host+`]}]
 	return s
 }
 
+const (
+	// counter starts a shell that remembers a number, increment adds 1 to it and prints it.
+	counter   = `mkfifo /tmp/in /tmp/out; setsid nohup bash -c 'n=0; while :; do read line </tmp/in; n=$((n+1)); echo $n >/tmp/out; done' >/dev/null 2>&1 &`
+	increment = `echo >/tmp/in; cat /tmp/out`
+)
+
 // TestWorkersInPods runs sandboxes on workers in two Pods, and moves the memory of a sandbox from one node to the other.
 func TestWorkersInPods(t *testing.T) {
 	names := []string{"worker-1", "worker-2"}
@@ -136,11 +142,11 @@ func TestWorkersInPods(t *testing.T) {
 		t.Fatalf("the workers have the sandboxes %q", on)
 	}
 	for _, id := range on {
-		s.Bash(id, `mkfifo /tmp/in /tmp/out; setsid nohup bash -c 'n=0; while :; do read line </tmp/in; n=$((n+1)); echo $n >/tmp/out; done' >/dev/null 2>&1 &`, time.Minute)
+		s.Bash(id, counter, time.Minute)
 	}
 	count := func(id string, want int) {
 		t.Helper()
-		out := s.Bash(id, `echo >/tmp/in; cat /tmp/out`, time.Minute)
+		out := s.Bash(id, increment, time.Minute)
 		if got := strings.TrimSpace(string(out.Stdout)); got != fmt.Sprint(want) {
 			t.Errorf("the counter is %q, want %d (%s)", got, want, out.Stderr)
 		}
