@@ -1,8 +1,10 @@
 package e2e_test
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -176,7 +178,7 @@ func TestArchiveWithoutObjectStore(t *testing.T) {
 	}
 }
 
-// TestDamagedArchive damages a blob: the sandbox stays paused and archived, and comes back when the blob does.
+// TestDamagedArchive damages a blob of the random file: the sandbox stays paused and archived, and comes back when the blob does.
 func TestDamagedArchive(t *testing.T) {
 	a := startArchiving(t)
 	a.pause(t)
@@ -185,11 +187,20 @@ func TestDamagedArchive(t *testing.T) {
 	if err != nil || len(blobs) == 0 {
 		t.Fatalf("blobs %v, %v", blobs, err)
 	}
-	right, err := os.ReadFile(blobs[0])
+	// Programs, which the server has, and memory are compressed.
+	size := func(name string) int64 {
+		info, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	blob := slices.MaxFunc(blobs, func(a, b string) int { return cmp.Compare(size(a), size(b)) })
+	right, err := os.ReadFile(blob)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(blobs[0], right[:len(right)/2], 0o600); err != nil {
+	if err := os.WriteFile(blob, right[:len(right)/2], 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := a.Sandboxes.Resume(t.Context(), a.id, client.ResumeOptions{}); !client.IsCode(err, client.Unsupported) {
@@ -198,7 +209,7 @@ func TestDamagedArchive(t *testing.T) {
 	if sb, err := a.Sandboxes.Get(t.Context(), a.id); err != nil || sb.State != client.Paused || sb.ArchivedAt == nil || len(a.local(t)) > 0 {
 		t.Errorf("after that: %+v, %v, local %v", sb, err, a.local(t))
 	}
-	if err := os.WriteFile(blobs[0], right, 0o600); err != nil {
+	if err := os.WriteFile(blob, right, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	a.goesOn(t, a.id)
