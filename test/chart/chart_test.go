@@ -117,7 +117,8 @@ func TestJoinSecret(t *testing.T) {
 
 func TestNotes(t *testing.T) {
 	for name, r := range cases(t) {
-		if !strings.Contains(r.Notes, "rollout status") || strings.Contains(r.Notes, "%!") {
+		// Commands in the Pod must not call the API, whose port may be encrypted.
+		if !strings.Contains(r.Notes, "token create --state-dir") || strings.Contains(r.Notes, "/usr/bin/modbox user") || !strings.Contains(r.Notes, "workers ls --local") || strings.Contains(r.Notes, "%!") {
 			t.Errorf("notes of %s:\n%s", name, r.Notes)
 		}
 		if example := strings.Contains(r.Notes, "image.repository is the example"); example != (name != "all") {
