@@ -54,11 +54,11 @@ func detect(stateDir string, limits []string) (Machine, error) {
 		if err != nil {
 			continue
 		}
-		if limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil { // it is "max" without a limit
+		if limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && limit > 0 { // it is "max" without a limit
 			memory = min(memory, limit)
 		}
 	}
-	return Machine{MemoryBytes: memory, DiskBytes: int64(st.Blocks) * st.Bsize, Cores: runtime.NumCPU()}, nil
+	return Machine{MemoryBytes: memory, DiskBytes: int64(st.Blocks) * st.Bsize, Cores: runtime.GOMAXPROCS(0)}, nil
 }
 
 // Policy determines how much of a machine may be promised.

@@ -18,6 +18,7 @@ func TestDetectInAContainer(t *testing.T) {
 	for text, want := range map[string]int64{
 		"1048576\n":                 1 << 20,
 		"max\n":                     all.MemoryBytes,
+		"0\n":                       all.MemoryBytes, // it would mean no limit
 		"9223372036854771712\n":     all.MemoryBytes, // of version 1, without a limit
 		fmt.Sprint(all.MemoryBytes): all.MemoryBytes,
 	} {

@@ -31,7 +31,8 @@ func (h *workerHealth) listen(ctx context.Context, address string, log *slog.Log
 	if err != nil {
 		return nil, fmt.Errorf("--health-listen: %w", err)
 	}
-	s := &http.Server{Handler: h.handler(), ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+	s := &http.Server{Handler: h.handler(), ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10}
+	s.SetKeepAlivesEnabled(false) // the address is open to others
 	go func() {
 		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			log.Error("probes are not answered any more", "error", err)
