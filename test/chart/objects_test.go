@@ -122,6 +122,9 @@ func workloads(t *testing.T, list []object) map[string]workload {
 			if most := o.Spec.Strategy.RollingUpdate.MaxUnavailable.StrVal; most != "100%" {
 				t.Errorf("%s: a new Pod that waits as a standby keeps the old active server: maxUnavailable is %s", o.Name, most)
 			}
+			if shared := o.Spec.Template.Spec.ShareProcessNamespace; shared == nil || !*shared {
+				t.Errorf("%s: the kernel does not end a server that stands still, because it is the first process of its container", o.Name)
+			}
 			found[component] = workload{name: o.Name, replicas: o.Spec.Replicas, selector: *o.Spec.Selector, template: o.Spec.Template}
 		}
 	}
