@@ -2,6 +2,7 @@ package server
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -50,6 +51,9 @@ func TestEndStalledInit(t *testing.T) {
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
+	}
+	if errors.Is(err, syscall.EPERM) {
+		t.Skip("this root makes no PID namespace")
 	}
 	if err != nil {
 		t.Fatal(err)

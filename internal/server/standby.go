@@ -153,7 +153,7 @@ func answerMeanwhile(cfg config.Config, l net.Listener, log *slog.Logger, cu *cl
 	if err != nil {
 		return nil, err
 	}
-	s := &http.Server{Handler: edge.Wrap(log, notActive()), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	s := &http.Server{Handler: edge.Wrap(log, notActive()), ReadTimeout: headerTimeout, WriteTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	s.SetKeepAlivesEnabled(false) // so that no client stays with a standby
 	serve := s.Serve
 	if cfg.TLS.Cert != "" {
