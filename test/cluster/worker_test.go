@@ -6,9 +6,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/modbox/modbox/client"
 	"github.com/modbox/modbox/internal/worker"
@@ -118,8 +121,16 @@ const (
 	increment = `echo >/tmp/in; cat /tmp/out`
 )
 
-// TestWorkersInPods runs sandboxes on workers in two Pods, and moves the memory of a sandbox from one node to the other.
-func TestWorkersInPods(t *testing.T) {
+// pair is two sandboxes that count, each on a worker of its own.
+type pair struct {
+	*testserver.Server
+	t             *testing.T
+	first, second string // on worker-1 and worker-2
+}
+
+// startPair starts a server with two workers, and two sandboxes.
+func startPair(t *testing.T) pair {
+	t.Helper()
 	names := []string{"worker-1", "worker-2"}
 	s := startWithPods(t, names...)
 	on := map[string]string{}
@@ -137,37 +148,63 @@ func TestWorkersInPods(t *testing.T) {
 			t.Fatal("the sandbox is on no worker")
 		}
 	}
-	id, other := on["worker-1"], on["worker-2"]
-	if id == "" || other == "" {
+	p := pair{s, t, on["worker-1"], on["worker-2"]}
+	if p.first == "" || p.second == "" {
 		t.Fatalf("the workers have the sandboxes %q", on)
 	}
 	for _, id := range on {
 		s.Bash(id, counter, time.Minute)
+		p.count(id, 1)
 	}
-	count := func(id string, want int) {
-		t.Helper()
-		out := s.Bash(id, increment, time.Minute)
-		if got := strings.TrimSpace(string(out.Stdout)); got != fmt.Sprint(want) {
-			t.Errorf("the counter is %q, want %d (%s)", got, want, out.Stderr)
-		}
-	}
-	count(id, 1)
-	count(other, 1)
+	return p
+}
 
+// count adds 1 to the number that a sandbox remembers, and checks it.
+func (p pair) count(id string, want int) {
+	p.t.Helper()
+	out := p.Bash(id, increment, time.Minute)
+	if got := strings.TrimSpace(string(out.Stdout)); got != fmt.Sprint(want) {
+		p.t.Errorf("the counter is %q, want %d (%s)", got, want, out.Stderr)
+	}
+}
+
+// moves pauses the sandbox of worker-1, makes the worker go away, and checks that the sandbox goes on on worker-2.
+func (p pair) moves(leave func()) {
+	p.t.Helper()
 	began := time.Now()
-	if _, err := s.Sandboxes.Pause(t.Context(), id); err != nil {
-		t.Fatalf("pause: %v", err)
+	if _, err := p.Sandboxes.Pause(p.t.Context(), p.first); err != nil {
+		p.t.Fatalf("pause: %v", err)
 	}
-	t.Logf("paused after %v", time.Since(began))
-	kubectl(t, "", "delete", "pod", "worker-1", "--timeout", timeLimit.String())
+	p.t.Logf("paused after %v", time.Since(began))
+	leave()
 	began = time.Now()
-	if _, err := s.Sandboxes.Resume(t.Context(), id, client.ResumeOptions{Memory: "require"}); err != nil {
-		t.Fatalf("resume on the other node: %v", err)
+	if _, err := p.Sandboxes.Resume(p.t.Context(), p.first, client.ResumeOptions{Memory: "require"}); err != nil {
+		p.t.Fatalf("resume on the other node: %v", err)
 	}
-	t.Logf("resumed on the other node after %v", time.Since(began))
-	if !hasBox("worker-2", id) {
-		t.Error("the sandbox was not resumed on the other node")
+	p.t.Logf("resumed on the other node after %v", time.Since(began))
+	if !hasBox("worker-2", p.first) {
+		p.t.Error("the sandbox was not resumed on the other node")
 	}
-	count(id, 2)
-	count(other, 2)
+	p.count(p.first, 2)
+	p.count(p.second, 2)
+}
+
+// TestWorkersInPods runs sandboxes on workers in two Pods, and moves the memory of a sandbox from one node to the other.
+func TestWorkersInPods(t *testing.T) {
+	startPair(t).moves(func() { kubectl(t, "", "delete", "pod", "worker-1", "--timeout", timeLimit.String()) })
+}
+
+// TestNodeLost kills all processes of a node at once. The cluster has one node less for the tests that follow, so it is run last.
+func TestNodeLost(t *testing.T) {
+	startPair(t).moves(func() {
+		pid, err := strconv.Atoi(strings.Fields(os.Getenv("MODBOX_TEST_KUBE_NODES"))[0])
+		if err == nil {
+			err = unix.Kill(pid, unix.SIGKILL)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	kubectl(t, "", "wait", "--for=condition=Ready=Unknown", "--timeout", timeLimit.String(), "node/node-1")
+	kubectl(t, "", "delete", "pod", "worker-1", "--force", "--grace-period", "0")
 }
