@@ -28,10 +28,10 @@ func (s *sandboxes) variables(ref, program string) []string {
 	return strings.Split(string(res.Stdout), "\n")
 }
 
-// restart ends the processes of a program, and returns when others run.
+// restart ends the processes of a program, and returns when others run and all that ended were reaped: until then pgrep finds them, without variables.
 func (s *sandboxes) restart(ref, program string) {
 	s.t.Helper()
-	line := fmt.Sprintf("old=$(pgrep -o %[1]s); pkill -9 %[1]s; until new=$(pgrep -o %[1]s) && test $new != $old; do sleep 0.1; done", program)
+	line := fmt.Sprintf(`old=$(pgrep %[1]s); pkill -9 %[1]s; until new=$(pgrep %[1]s) && ! grep -qxF "$old" <<<"$new"; do sleep 0.1; done`, program)
 	if res := s.Bash(ref, line, time.Minute); res.ExitCode != 0 {
 		s.t.Fatalf("restart %s in sandbox %s: %s", program, ref, res.Stderr)
 	}
