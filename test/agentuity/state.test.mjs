@@ -112,7 +112,7 @@ test("jobs: stop is SIGTERM first, force is SIGKILL", async (t) => {
 
 test("pause and resume: files, environment and a running counter go on", async (t) => {
 	const sb = await sandbox(t, { timeout: { paused: "24h" } });
-	const job = await client.createJob(sb.id, { command: ["python3", "-c", "import time\nn=0\nwhile True:\n n+=1; open('/tmp/n','w').write(str(n)); time.sleep(0.02)"] });
+	const job = await client.createJob(sb.id, { command: ["python3", "-c", "import os, time\nn=0\nwhile True:\n n+=1; open('/tmp/next','w').write(str(n)); os.replace('/tmp/next','/tmp/n'); time.sleep(0.02)"] });
 	const counter = async () => Number((await sh(sb, "cat /tmp/n")).stdout);
 	await until("counts", counter, (n) => n > 20);
 	const before = await counter();
