@@ -43,6 +43,7 @@ type member struct {
 	leaves    int        // calls of Leave in progress
 	left      int        // the number of the connection with which it has left; 0 for none
 	cleared   bool       // it was removed, and has no boxes any more
+	expelled  time.Time  // when it connected last after it was removed
 	slow      bool       // a box was not recovered in time over this connection
 	link      int        // number of its last connection
 	connected bool       // its last connection is in use
@@ -322,20 +323,26 @@ func (b *board) Of(id sandbox.ID) string {
 	return ""
 }
 
-// Check returns an error for a worker that may not join or connect. A worker that was removed may connect until its boxes are destroyed.
+// Check returns an error for a worker that may not join or connect. A worker that was removed may connect until its boxes are destroyed,
+// but not again at once: boxes that cannot be destroyed would keep the server busy.
 // Errors: Conflict, with what to do.
 func (b *board) Check(w worker.Identity) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	m := b.byID(w.ID)
 	switch {
-	case m == nil || m.record.Key == w.Key && !m.cleared:
+	case m == nil || m.record.Key == w.Key && (m.record.Status != worker.Gone || m.mayClear()):
 		return nil
 	case m.record.Status == worker.Gone:
 		return errRemoved(m)
 	}
 	return sandbox.Errorf(sandbox.Conflict, "the worker %s has another key than before; if the first is gone with its sandboxes, remove it first", m.record.Name)
 }
+
+// mayClear reports whether the boxes on a removed worker are to be destroyed over its next connection.
+//
+// Preconditions: the mu of the board is held.
+func (m *member) mayClear() bool { return !m.cleared && time.Since(m.expelled) >= clearPause }
 
 // errRemoved returns the error for the connection of a worker that was removed.
 //

@@ -157,8 +157,20 @@ func (d *Driver) Attach(ctx context.Context, w worker.Identity, conn net.Conn) e
 	m := d.byID(w.ID)
 	fresh := m == nil
 	gone := !fresh && m.record.Status == worker.Gone
+	var refused error
+	if gone {
+		if m.mayClear() {
+			m.expelled = time.Now()
+		} else {
+			refused = errRemoved(m)
+		}
+	}
 	d.mu.Unlock()
 	defer d.work.Done()
+	if refused != nil {
+		_ = conn.Close()
+		return refused
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(d.life, cancel)()

@@ -18,6 +18,8 @@ import (
 const (
 	// clearTimeout bounds the end of the boxes of a worker that is removed.
 	clearTimeout = time.Minute
+	// clearPause is the least time between two connections of a removed worker, longer than clearTimeout.
+	clearPause = 2 * time.Minute
 	// clearAtOnce bounds the boxes that are destroyed at the same time then.
 	clearAtOnce = 8
 )
@@ -138,13 +140,11 @@ func destroyAll(ctx context.Context, log *slog.Logger, id string, boxes *remote.
 	var all errgroup.Group
 	all.SetLimit(clearAtOnce)
 	for _, box := range ids {
-		all.Go(func() error {
-			err := boxes.Destroy(ctx, box)
-			if err != nil {
-				log.Error("a box of a worker that was removed goes on until the worker connects again", "worker", id, "box", box, "error", err)
-			}
-			return err
-		})
+		all.Go(func() error { return boxes.Destroy(ctx, box) })
 	}
-	return all.Wait() == nil
+	if err := all.Wait(); err != nil {
+		log.Error("boxes of a worker that was removed go on until it connects again", "worker", id, "boxes", len(ids), "error", err)
+		return false
+	}
+	return true
 }

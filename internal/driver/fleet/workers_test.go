@@ -1,12 +1,14 @@
 package fleet_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/modbox/modbox/internal/driver/fake"
@@ -73,7 +75,7 @@ func TestChangedWorkerDecidesNothing(t *testing.T) {
 		t.Errorf("Ready() = %v", err)
 	}
 	if c := d.Capabilities(); !c.Memory {
-		t.Errorf("Capabilities() = %+v, want those of the only worker that came", c)
+		t.Errorf("Capabilities() = %+v, want the capabilities of the only worker that connected", c)
 	}
 }
 
@@ -254,6 +256,34 @@ func TestRemovedWorkerComesBack(t *testing.T) {
 	r.wantRefused(t, r.machines[2])
 	if list := r.driver().Workers(); len(list) != 1 {
 		t.Errorf("Workers() = %+v", list)
+	}
+}
+
+// TestRemovedWorkerThatKeepsABox checks that a removed worker whose box cannot be destroyed does not connect again at once.
+func TestRemovedWorkerThatKeepsABox(t *testing.T) {
+	r := newRig(t, brief, gib)
+	r.started(t, gib/4)
+	m := r.machines[0]
+	m.end()
+	if _, err := r.driver().Remove(within(t), "a", true); err != nil {
+		t.Fatal(err)
+	}
+	var tries atomic.Int64
+	m.host.SetFaults(fake.Faults{Destroy: func(context.Context, sandbox.ID) error {
+		tries.Add(1)
+		return errors.New("the disk is full")
+	}})
+	defer m.host.SetFaults(fake.Faults{})
+	m.start(t)
+	eventually(t, "the worker is refused after a try", func() error {
+		if err := r.driver().Check(m.id); sandbox.CodeOf(err) != sandbox.Conflict || tries.Load() == 0 {
+			return fmt.Errorf("Check() = %w after %d tries, want conflict after a try", err, tries.Load())
+		}
+		return nil
+	})
+	m.end()
+	if n := tries.Load(); n != 1 {
+		t.Errorf("the server tried to destroy the box %d times, want once", n)
 	}
 }
 
