@@ -10,7 +10,7 @@ import (
 const (
 	// maxIdleSockets bounds the idle connections to a socket. Each reserves the memory of a stream.
 	maxIdleSockets = 1
-	// idleSocketTimeout is how long an idle connection to a socket stays open.
+	// idleSocketTimeout bounds the idle time of a connection to a socket.
 	idleSocketTimeout = time.Minute
 	// maxSocketHeader bounds the header of an answer of a server on a socket.
 	maxSocketHeader = 16 << 10

@@ -150,7 +150,7 @@ type Reacher interface {
 	Reach(id sandbox.ID) error
 }
 
-// Placer is a driver of several hosts, of which some get no new sandboxes.
+// Placer is a driver of several hosts. Some hosts get no new sandboxes.
 type Placer interface {
 	// TakesSandbox reports whether a box without a sandbox may get one: its host is not being drained, and is not out of reach for long.
 	TakesSandbox(id sandbox.ID) bool

@@ -163,7 +163,7 @@ func NoFileBackup(cfg config.Config) error {
 const (
 	// databaseCheck is the interval at which the server finds out that another has taken its database.
 	databaseCheck = 5 * time.Second
-	// databasePatience is how long it waits then for a database that does not answer.
+	// databasePatience bounds each check of a database that does not answer.
 	databasePatience = 10 * time.Second
 )
 

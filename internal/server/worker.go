@@ -345,7 +345,7 @@ func leave(ctx context.Context, limit time.Duration, dialer *worker.Dialer, log 
 }
 
 const (
-	// leavePatience is how long a worker that is being ended tries to reach a server, which may be replaced at the same time.
+	// leavePatience bounds the attempts of a worker that ends to reach a server: the server may restart at the same time.
 	leavePatience = 3 * time.Minute
 	leavePause    = time.Second
 	// leaveServed is longer than an attempt to reach a server takes.

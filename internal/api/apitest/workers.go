@@ -18,7 +18,7 @@ import (
 	"github.com/modbox/modbox/internal/worker"
 )
 
-// WorkerMemory is the memory of each worker of [Workers], half of which may be promised.
+// WorkerMemory is the memory of each worker of [Workers]. A worker promises half of its memory.
 const WorkerMemory = 8 << 30
 
 // Workers returns a driver whose workers have these names, for the field of [api.Deps]. Each has a fake driver, and is connected. All end

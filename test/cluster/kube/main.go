@@ -37,7 +37,7 @@ var programs = map[string]func(){
 	"kubectl":                 func() { run(kubectl.NewDefaultKubectlCommand()) },
 }
 
-// stages are the processes of a cluster, each of which starts the next.
+// stages are the processes of a cluster. Each stage starts the next.
 var stages = map[string]func(args []string) (code int, err error){
 	"with": with,
 	"hub":  hub,
