@@ -136,14 +136,11 @@ func (b *board) best(spec driver.Spec, except map[*member]bool) (*member, error)
 	full, draining := false, false
 	for _, m := range b.members {
 		draining = draining || m.record.Status == worker.Draining && m.connected
-		if m.record.Status != worker.Ready || m.retiring || m.leaving() || except[m] || b.away(m) != nil {
-			continue
-		}
-		if most := b.limit(m); most > 0 && m.promised+spec.Resources.MemoryBytes > most {
+		switch {
+		case except[m] || !b.takes(m):
+		case !b.fits(m, spec):
 			full = true
-			continue
-		}
-		if best == nil || better(m, best) {
+		case best == nil || better(m, best):
 			best = m
 		}
 	}
@@ -156,6 +153,33 @@ func (b *board) best(spec driver.Spec, except map[*member]bool) (*member, error)
 		return nil, sandbox.Wrap(sandbox.Unavailable, driver.ErrAway, "all workers that are connected are being drained; end that for a worker, or add a worker")
 	}
 	return nil, sandbox.Wrap(sandbox.Unavailable, driver.ErrAway, "no worker for new sandboxes is connected")
+}
+
+// takes reports whether a worker gets new boxes.
+//
+// Preconditions: b.mu is held.
+func (b *board) takes(m *member) bool {
+	return m.record.Status == worker.Ready && !m.retiring && !m.leaving() && b.away(m) == nil
+}
+
+// fits reports whether a worker has the memory for a new box.
+//
+// Preconditions: b.mu is held.
+func (b *board) fits(m *member, spec driver.Spec) bool {
+	most := b.limit(m)
+	return most == 0 || m.promised+spec.Resources.MemoryBytes <= most
+}
+
+// candidates returns the workers on which best may place a box now.
+func (b *board) candidates(spec driver.Spec, except map[*member]bool) (list []*member) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, m := range b.members {
+		if !except[m] && b.takes(m) && b.fits(m, spec) {
+			list = append(list, m)
+		}
+	}
+	return list
 }
 
 // limit returns how much memory the boxes of a worker may have together; 0 is any number.
@@ -409,7 +433,7 @@ func (b *board) TakesSandbox(id sandbox.ID) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.places[id]
-	return p != nil && p.member.record.Status == worker.Ready && !p.member.retiring && !p.member.leaving() && b.away(p.member) == nil
+	return p != nil && b.takes(p.member)
 }
 
 // Reach implements [driver.Reacher].

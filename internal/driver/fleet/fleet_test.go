@@ -120,6 +120,8 @@ type machine struct {
 
 	mu    sync.Mutex
 	saved map[string]bool // guarded by mu; the memory that is on it, by token
+	// silent delays its answers to CanRestore until it is closed; guarded by mu, nil for no delay.
+	silent chan struct{}
 }
 
 // local is a driver of a machine. It restores only memory that is on the machine, as a worker restores only what suits its processor.
@@ -172,6 +174,12 @@ func (l local) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts d
 func (l local) CanRestore(dir string) error {
 	if err := l.Driver.CanRestore(dir); err != nil {
 		return err
+	}
+	l.machine.mu.Lock()
+	silent := l.machine.silent
+	l.machine.mu.Unlock()
+	if silent != nil {
+		<-silent
 	}
 	l.machine.mu.Lock()
 	defer l.machine.mu.Unlock()

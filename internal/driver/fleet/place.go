@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -20,23 +22,81 @@ func (d *Driver) holdFor(spec driver.Spec, checkpoint string, except map[*member
 			return nil, nil, false, err
 		}
 	}
+	p, release, fresh, err = d.hold(spec, except)
+	if err != nil || !fresh || checkpoint == "" || d.isOnly(p.member) {
+		return p, release, fresh, err
+	}
+	release()
+	return d.holdWilling(spec, checkpoint, except)
+}
+
+// betterWait is how long holdWilling waits for better workers after the first worker has agreed.
+const betterWait = 250 * time.Millisecond
+
+// holdWilling is holdFor for a box without a place. All workers are asked at the same time, so that a worker whose machine is lost, which nobody
+// knows for a while, delays nothing.
+func (d *Driver) holdWilling(spec driver.Spec, checkpoint string, except map[*member]bool) (p *place, release func(), fresh bool, err error) {
+	list := d.candidates(spec, except)
+	answers := askCanRestore(d.life, list, checkpoint)
 	var refusal error
-	for {
-		p, release, fresh, err = d.hold(spec, except)
-		switch {
-		case err != nil && refusal != nil:
-			return nil, nil, false, d.refused(refusal, except)
-		case err != nil || !fresh || checkpoint == "" || d.isOnly(p.member):
-			return p, release, fresh, err
+	silent := map[*member]bool{} // no answer so far
+	for _, m := range list {
+		silent[m] = true
+	}
+	// hold places the box on a worker that has agreed.
+	hold := func() (*place, func(), bool, error) {
+		others := maps.Clone(except)
+		maps.Copy(others, silent)
+		return d.hold(spec, others)
+	}
+	var enough <-chan time.Time
+	agreed := 0
+	for len(silent) > 0 {
+		select {
+		case a := <-answers:
+			delete(silent, a.member)
+			if a.err != nil && !errors.Is(a.err, driver.ErrNoMemory) {
+				refusal = lesser(refusal, a.err)
+				except[a.member] = true
+				continue
+			}
+			agreed++
+			if agreed == 1 {
+				enough = time.After(betterWait)
+				continue
+			} else if enough != nil {
+				continue
+			}
+		case <-enough:
+			enough = nil
 		}
-		err = p.member.canRestore(d.life, checkpoint)
-		if err == nil || errors.Is(err, driver.ErrNoMemory) {
+		if p, release, fresh, err = hold(); err == nil {
 			return p, release, fresh, nil
 		}
-		release()
-		refusal = lesser(refusal, err)
-		except[p.member] = true
 	}
+	if agreed == 0 && refusal != nil {
+		return nil, nil, false, d.refused(refusal, except)
+	}
+	p, release, fresh, err = hold()
+	if err != nil && refusal != nil {
+		return nil, nil, false, d.refused(refusal, except)
+	}
+	return p, release, fresh, err
+}
+
+// canAnswer is the answer of a worker to CanRestore.
+type canAnswer struct {
+	member *member
+	err    error
+}
+
+// askCanRestore asks workers whether they can restore a checkpoint. Each answer is sent once.
+func askCanRestore(ctx context.Context, list []*member, checkpoint string) <-chan canAnswer {
+	answers := make(chan canAnswer, len(list))
+	for _, m := range list {
+		go func() { answers <- canAnswer{m, m.canRestore(ctx, checkpoint)} }()
+	}
+	return answers
 }
 
 // canRestore asks a worker. One that hangs counts as away.
@@ -69,14 +129,7 @@ func (d *Driver) CanRestore(dir string) error {
 		return err
 	}
 	list := d.reachable()
-	type answer struct {
-		member *member
-		err    error
-	}
-	answers := make(chan answer, len(list))
-	for _, m := range list {
-		go func() { answers <- answer{m, m.canRestore(d.life, dir)} }()
-	}
+	answers := askCanRestore(d.life, list, dir)
 	asked := map[*member]bool{}
 	var refusal error
 	for range list {

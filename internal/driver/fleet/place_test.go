@@ -285,6 +285,37 @@ func TestRestoreElsewhere(t *testing.T) {
 	r.wantOn(t, other.ID, "b") // also after a restart
 }
 
+// TestRestoreBesideASilentWorker checks that a restore does not wait for the answer of a worker if another can restore the box, although the
+// silent worker has more memory.
+func TestRestoreBesideASilentWorker(t *testing.T) {
+	r := newRig(t, testTimeout, 8*gib, gib, gib)
+	s, _ := r.started(t, 256<<20)
+	r.wantOn(t, s.ID, "a")
+	dir := r.pause(t, s.ID)
+	silent := make(chan struct{})
+	r.machines[0].mu.Lock()
+	r.machines[0].silent = silent
+	r.machines[0].mu.Unlock()
+	r.machines[1].saved[token(dir)] = true // b can restore the memory, and c cannot
+	restored := make(chan error, 1)
+	go func() {
+		_, err := r.driver().Restore(within(t), s, dir)
+		restored <- err
+	}()
+	select {
+	case err := <-restored:
+		close(silent)
+		if err != nil {
+			t.Fatalf("Restore() = %v", err)
+		}
+	case <-time.After(15 * time.Second): // a worker has 30 seconds for an answer
+		close(silent)
+		t.Errorf("Restore() waits for the worker that does not answer: %v", <-restored)
+	}
+	r.wantOn(t, s.ID, "b")
+	r.wantAnswer(t, s.ID)
+}
+
 // TestObsoleteBox checks that a box is destroyed on a worker that comes back when it is meanwhile on another.
 func TestObsoleteBox(t *testing.T) {
 	r := newRig(t, brief, 8*gib, gib)

@@ -34,7 +34,7 @@ const (
 	maxEnding = 512
 	window    = 256 << 10
 	// keepAlive is how often a silent connection is tried. Without an answer within writeTimeout it is lost.
-	keepAlive    = 10 * time.Second
+	keepAlive    = 5 * time.Second
 	writeTimeout = 10 * time.Second
 	// helloTimeout bounds the beginning of a connection. The worker ends what it did for the one before.
 	helloTimeout = time.Minute
