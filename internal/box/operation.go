@@ -22,6 +22,7 @@ type OperationKind string
 const (
 	Pause            OperationKind = "pause"
 	Resume           OperationKind = "resume"
+	Move             OperationKind = "move" // a pause or resume that no call asked for
 	Settle           OperationKind = "settle"
 	Checkpoint       OperationKind = "checkpoint"
 	Restore          OperationKind = "restore"

@@ -32,6 +32,8 @@ type entry struct {
 	// event pause_failed, "" for none.
 	doubtful atomic.Pointer[string]
 	idling   atomic.Bool // it is being paused because it is idle, or waits for its turn
+	// pauses counts the pauses, including pauses that found it paused.
+	pauses atomic.Int64
 
 	// The box's lock guards these fields.
 	timer        *time.Timer    // see armTimer

@@ -55,12 +55,17 @@ func (s *Service) Resume(ctx context.Context, c sandbox.Caller, ref string, req 
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
+	return s.resumeAs(ctx, b, box.Resume, req.WaitForQuota, func() error { return s.suspender.resume(b, req.Memory) })
+}
+
+// resumeAs admits a sandbox and resumes it as an operation.
+func (s *Service) resumeAs(ctx context.Context, b *entry, kind box.OperationKind, wait time.Duration, resume func() error) (sandbox.Sandbox, error) {
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(b.Context(), stop)()
-	e := quota.Request{Workspace: c.Workspace, Count: 1, Resumes: true, MaxWait: req.WaitForQuota}
-	err = s.quotas.Admit(waiting, e, func(quota.Admission) (int, error) {
-		return 0, b.Exclusively(ctx, box.Resume, func() error { return s.suspender.resume(b, req.Memory) })
+	e := quota.Request{Workspace: b.Sandbox().Workspace, Count: 1, Resumes: true, MaxWait: wait}
+	err := s.quotas.Admit(waiting, e, func(quota.Admission) (int, error) {
+		return 0, b.Exclusively(ctx, kind, resume)
 	})
 	if err != nil && ctx.Err() == nil && waiting.Err() != nil { // it ended while this waited
 		b.Lock()
@@ -124,6 +129,7 @@ func (s *suspender) pauseFor(ctx context.Context, c sandbox.Caller, ref string, 
 
 // pause changes the box of the operation from running to paused.
 func (s *suspender) pause(b *entry, why string, filesOnly bool) error {
+	b.pauses.Add(1)
 	sb := b.Sandbox()
 	switch sb.State {
 	case sandbox.Paused:

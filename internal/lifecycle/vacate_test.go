@@ -4,7 +4,9 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -56,6 +58,50 @@ func TestVacateWithoutSpace(t *testing.T) {
 				t.Errorf("the sandbox is %s, want %s", got.State, tc.want)
 			}
 		})
+	}
+}
+
+// TestVacateUntilThereIsSpace checks that a sandbox that was paused to be moved is resumed when there is space, unless it was paused by a call meanwhile,
+// which may come while it is being saved.
+func TestVacateUntilThereIsSpace(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	moved, later, during := s.run(lifecycle.CreateRequest{Name: "moved"}), s.run(lifecycle.CreateRequest{Name: "later"}), s.run(lifecycle.CreateRequest{Name: "during"})
+	var full atomic.Bool
+	full.Store(true)
+	saves, asked := make(chan struct{}), make(chan struct{})
+	s.driver.faults.on(func(_ int, call string) error {
+		switch {
+		case call == "driver.Restore" && full.Load():
+			return sandbox.Errorf(sandbox.Unavailable, "no worker has space")
+		case call == "driver.Checkpoint":
+			saves <- struct{}{}
+			<-asked
+		}
+		return nil
+	}, nil)
+	go func() { // the request to pause comes while the sandbox is being saved
+		<-saves
+		go s.pause("during")
+		time.Sleep(50 * time.Millisecond) // if the request comes too late, the test passes nevertheless
+		asked <- struct{}{}
+	}()
+	s.Vacate(t.Context(), []sandbox.ID{during.ID}, "the worker w is being ended")
+	go func() {
+		for range 2 {
+			<-saves
+			asked <- struct{}{}
+		}
+	}()
+	s.Vacate(t.Context(), []sandbox.ID{moved.ID, later.ID}, "the worker w is being ended")
+	s.pause("later")
+	full.Store(false)
+	eventually(t, "the sandbox runs", func() bool { return s.get("moved").State == sandbox.Running })
+	time.Sleep(2 * time.Second) // the others would be resumed in this time
+	for _, name := range []string{"later", "during"} {
+		if sb := s.get(name); sb.State != sandbox.Paused {
+			t.Errorf("the sandbox %q, which a call paused, is %s", name, sb.State)
+		}
 	}
 }
 
