@@ -69,7 +69,7 @@ func TestVacateUntilThereIsSpace(t *testing.T) {
 	moved, later, during := s.run(lifecycle.CreateRequest{Name: "moved"}), s.run(lifecycle.CreateRequest{Name: "later"}), s.run(lifecycle.CreateRequest{Name: "during"})
 	var full atomic.Bool
 	full.Store(true)
-	saves, asked := make(chan struct{}), make(chan struct{})
+	saves, asked, paused := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	s.driver.faults.on(func(_ int, call string) error {
 		switch {
 		case call == "driver.Restore" && full.Load():
@@ -82,11 +82,17 @@ func TestVacateUntilThereIsSpace(t *testing.T) {
 	}, nil)
 	go func() { // the request to pause comes while the sandbox is being saved
 		<-saves
-		go s.pause("during")
+		go func() {
+			if _, err := s.Pause(t.Context(), s.caller, "during"); err != nil {
+				t.Errorf("Pause() = %v", err)
+			}
+			close(paused)
+		}()
 		time.Sleep(50 * time.Millisecond) // if the request comes too late, the test passes nevertheless
 		asked <- struct{}{}
 	}()
 	s.Vacate(t.Context(), []sandbox.ID{during.ID}, "the worker w is being ended")
+	<-paused
 	go func() {
 		for range 2 {
 			<-saves

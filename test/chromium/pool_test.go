@@ -18,10 +18,12 @@ type sandboxes struct {
 	t *testing.T
 }
 
-// variables returns the environment of the oldest process of a program, as it was when the process began.
+// variables returns the environment of the first process of a program, as it was when the process began. A process that has ended and is not reaped
+// has no environment.
 func (s *sandboxes) variables(ref, program string) []string {
 	s.t.Helper()
-	res := s.Bash(ref, "tr '\\0' '\\n' </proc/$(pgrep -o "+program+")/environ", time.Minute)
+	line := fmt.Sprintf(`until for p in $(pgrep %s); do tr '\0' '\n' </proc/$p/environ 2>/dev/null | grep . && break; done | grep .; do sleep 0.1; done`, program)
+	res := s.Bash(ref, line, time.Minute)
 	if res.ExitCode != 0 {
 		s.t.Fatalf("environment of %s in sandbox %s: %s", program, ref, res.Stderr)
 	}
