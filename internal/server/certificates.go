@@ -28,7 +28,7 @@ type encryption struct {
 	redirects *http.Server
 }
 
-// plainLimits bound the connections to tls.acme.http_listen, which strangers reach: a connection has one request.
+// plainLimits bound the connections to tls.acme.http_listen, and to a worker for probes, which strangers reach: a connection has one request.
 var plainLimits = conns.Limits{Max: 256, PerAddress: 16}
 
 // openEncryption reads the certificates, or begins to obtain them, for a listener at an address.

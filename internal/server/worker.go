@@ -282,16 +282,17 @@ func RunWorker(ctx context.Context, o WorkerOptions) (err error) {
 		return err
 	}
 	name, _ := os.Hostname() // without a name, the server uses the id
+	var health workerHealth
 	w := remote.NewWorker(remote.WorkerConfig{
-		Open:  func() (driver.Driver, error) { return openBoxes(ctx, cfg, programs, log) },
-		Cache: cache,
-		Dir:   filepath.Join(cfg.StateDir, "under-way"),
-		Host:  remote.Host{Name: cmp.Or(o.Name, name), Version: o.Version, MemoryBytes: machine.MemoryBytes, Cores: machine.Cores},
-		Admit: func(c remote.Control) error { return state.Admit(c.Installation, c.Epoch) },
-		Log:   log,
+		Open:     func() (driver.Driver, error) { return openBoxes(ctx, cfg, programs, log) },
+		Cache:    cache,
+		Dir:      filepath.Join(cfg.StateDir, "under-way"),
+		Host:     remote.Host{Name: cmp.Or(o.Name, name), Version: o.Version, MemoryBytes: machine.MemoryBytes, Cores: machine.Cores},
+		Admit:    func(c remote.Control) error { return state.Admit(c.Installation, c.Epoch) },
+		Accepted: health.accepted,
+		Log:      log,
 	})
 	defer func() { err = errors.Join(err, w.Close()) }()
-	var health workerHealth
 	if o.HealthListen != "" {
 		closeHealth, err := health.listen(ctx, o.HealthListen, log)
 		if err != nil {
@@ -300,7 +301,7 @@ func RunWorker(ctx context.Context, o WorkerOptions) (err error) {
 		defer closeHealth()
 	}
 	log.Info("worker", "id", state.ID(), "server", o.Join, "state_dir", cfg.StateDir)
-	dialUntilMoved(ctx, dialer, health.counted(w.Serve), o.DrainTimeout, log)
+	dialUntilMoved(ctx, dialer, w.Serve, o.DrainTimeout, log)
 	log.Info("shutting down; sandboxes that are here keep running")
 	return nil
 }

@@ -9,20 +9,18 @@ import (
 	"net"
 	"net/http"
 	"sync/atomic"
-	"time"
+
+	"github.com/modbox/modbox/internal/conns"
 )
 
 // workerHealth answers the probes of Kubernetes for a worker: GET /healthz succeeds while the worker runs, GET /readyz while it is
-// connected to the server. Its zero value is ready for use.
+// connected to the server, which uses the connection. Its zero value is ready for use.
 type workerHealth struct{ connections atomic.Int32 }
 
-// counted returns serve, which counts the connections that it serves.
-func (h *workerHealth) counted(serve func(context.Context, net.Conn) error) func(context.Context, net.Conn) error {
-	return func(ctx context.Context, conn net.Conn) error {
-		h.connections.Add(1)
-		defer h.connections.Add(-1)
-		return serve(ctx, conn)
-	}
+// accepted counts a connection that the server uses, until ended is called.
+func (h *workerHealth) accepted() (ended func()) {
+	h.connections.Add(1)
+	return func() { h.connections.Add(-1) }
 }
 
 // listen answers at an address until close is called.
@@ -31,10 +29,14 @@ func (h *workerHealth) listen(ctx context.Context, address string, log *slog.Log
 	if err != nil {
 		return nil, fmt.Errorf("--health-listen: %w", err)
 	}
-	s := &http.Server{Handler: h.handler(), ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10}
-	s.SetKeepAlivesEnabled(false) // the address is open to others
+	guard := conns.New(plainLimits, nil) // the address is open to others
+	s := &http.Server{
+		Handler: h.handler(), ConnState: guard.State, ConnContext: guard.Context,
+		ReadTimeout: headerTimeout, WriteTimeout: headerTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	s.SetKeepAlivesEnabled(false)
 	go func() {
-		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.Serve(guard.Listen(l)); !errors.Is(err, http.ErrServerClosed) {
 			log.Error("probes are not answered any more", "error", err)
 		}
 	}()

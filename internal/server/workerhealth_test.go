@@ -1,9 +1,6 @@
 package server
 
 import (
-	"context"
-	"errors"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -27,13 +24,8 @@ func TestWorkerHealth(t *testing.T) {
 		}
 	}
 	want("before", http.StatusServiceUnavailable)
-	ended := errors.New("ended")
-	err := h.counted(func(context.Context, net.Conn) error {
-		want("connected", http.StatusOK)
-		return ended
-	})(t.Context(), nil)
-	if !errors.Is(err, ended) {
-		t.Errorf("serve = %v", err)
-	}
+	ended := h.accepted()
+	want("connected", http.StatusOK)
+	ended()
 	want("after", http.StatusServiceUnavailable)
 }

@@ -1,15 +1,19 @@
 package remote
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/libp2p/go-yamux/v5"
 
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/fake"
+	"github.com/modbox/modbox/internal/driver/remote/rootcache"
 )
 
 // TestAnotherVersion checks that server and worker of another version refuse each other, and say why.
@@ -58,4 +62,59 @@ func TestAnotherVersion(t *testing.T) {
 			t.Errorf("Serve() = %v", err)
 		}
 	})
+}
+
+// TestAccepted checks that a connection counts when the server uses it, and not when the server has refused the worker.
+func TestAccepted(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	host := fake.NewHost(t.TempDir())
+	cache, err := rootcache.Open(t.TempDir(), 0, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted, ended := 0, 0 // by Serve, which has returned when the test reads them
+	w := NewWorker(WorkerConfig{
+		Open: func() (driver.Driver, error) { return fake.New(host), nil }, Cache: cache, Dir: filepath.Join(t.TempDir(), "dir"),
+		Admit:    func(Control) error { return nil },
+		Accepted: func() func() { accepted++; return func() { ended++ } },
+		Log:      log,
+	})
+	d := New(Config{Log: log})
+	// serve connects, does something if the worker is accepted, and ends the connection.
+	serve := func(refusal error, use func()) {
+		ours, theirs := net.Pipe()
+		done := make(chan error, 1)
+		go func() { done <- w.Serve(t.Context(), ours) }()
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			if err := d.Ready(ctx); err == nil {
+				use()
+			}
+			cancel()
+		}()
+		if err := d.Attach(ctx, theirs, func(Welcome) error { return refusal }); !errors.Is(err, refusal) {
+			t.Errorf("Attach() = %v, want %v", err, refusal)
+		}
+		cancel()
+		if err := <-done; err == nil {
+			t.Error("Serve() = nil")
+		}
+	}
+	serve(errors.New("the worker was removed"), func() { t.Error("the driver is ready") })
+	if accepted != 0 {
+		t.Errorf("a refused connection was accepted %d times", accepted)
+	}
+	serve(nil, func() {
+		for range 2 {
+			if _, err := d.List(t.Context()); err != nil {
+				t.Errorf("List() = %v", err)
+			}
+		}
+	})
+	if accepted != 1 || ended != 1 {
+		t.Errorf("accepted %d times, ended %d times, want 1 and 1", accepted, ended)
+	}
+	if err := errors.Join(d.Close(), w.Close(), host.Close()); err != nil {
+		t.Error(err)
+	}
 }

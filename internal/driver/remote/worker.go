@@ -37,7 +37,10 @@ type WorkerConfig struct {
 	Host Host
 	// Admit returns the reason why a control plane must not be served; nil for none.
 	Admit func(Control) error
-	Log   *slog.Logger
+	// Accepted is called when a control plane uses a connection, which it may have refused after its greeting, and the function that it returns
+	// when the connection has ended; nil for none.
+	Accepted func() (ended func())
+	Log      *slog.Logger
 }
 
 // Worker serves a driver of this host to a control plane.
@@ -117,13 +120,16 @@ func (w *Worker) Serve(ctx context.Context, conn net.Conn) error {
 	if err := p.greet(ctx); err != nil {
 		return err
 	}
-	for {
+	for used := false; ; used = true {
 		stream, err := mux.AcceptStream()
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if err != nil {
 			return fmt.Errorf("the connection ended: %w", err)
+		}
+		if !used && w.cfg.Accepted != nil {
+			defer w.cfg.Accepted()()
 		}
 		p.calls.Go(func() { p.serve(ctx, stream) })
 	}
