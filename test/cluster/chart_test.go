@@ -32,7 +32,7 @@ func TestChart(t *testing.T) {
 	ready()
 	claim := kubectl(t, "", "-n", "modbox", "get", "pvc", volume, "-o", "jsonpath={.spec.volumeName}")
 	dir := kubectl(t, "", "get", "pv", claim, "-o", "jsonpath={.spec.hostPath.path}")
-	importBase(t, pod, dir)
+	importBase(t, "modbox", pod, dir)
 
 	token, err := os.ReadFile(filepath.Join(dir, "state/token"))
 	if err != nil {
@@ -78,7 +78,7 @@ func TestChart(t *testing.T) {
 }
 
 // importBase gives the server in a Pod, whose volume is a directory, the image modbox/base.
-func importBase(t *testing.T, pod, dir string) {
+func importBase(t *testing.T, namespace, pod, dir string) {
 	t.Helper()
 	file := filepath.Join(dir, "base.tar")
 	state := filepath.Dir(os.Getenv("MODBOX_TEST_IMAGE_DIR"))
@@ -88,7 +88,7 @@ func importBase(t *testing.T, pod, dir string) {
 	if err := os.Chmod(file, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	kubectl(t, "", "-n", "modbox", "exec", pod, "--", "/usr/bin/modbox", "images", "import", "--state-dir", "/var/lib/modbox/state", "--run-dir", "/run/modbox/run", "/var/lib/modbox/base.tar")
+	kubectl(t, "", "-n", namespace, "exec", pod, "--", "/usr/bin/modbox", "images", "import", "--state-dir", "/var/lib/modbox/state", "--run-dir", "/run/modbox/run", "/var/lib/modbox/base.tar")
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}

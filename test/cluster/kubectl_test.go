@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,7 +44,7 @@ func apply(t *testing.T, manifest string, options ...string) {
 		if t.Failed() {
 			for _, args := range []string{
 				"get pods -A -o wide", "get events -A", "describe pods -A",
-				"logs --prefix --ignore-errors -l modbox-test --tail 200", "logs --prefix --ignore-errors -n modbox -l app.kubernetes.io/name=modbox --tail 200",
+				"logs --prefix --ignore-errors -l modbox-test --tail 200", "logs --prefix --ignore-errors -n modbox -l app.kubernetes.io/name=modbox --tail 200", "logs --prefix --ignore-errors -n standbys -l app.kubernetes.io/name=modbox --tail 200",
 			} {
 				out, _ := exec.Command("kubectl", strings.Fields(args)...).CombinedOutput()
 				t.Logf("kubectl %s:\n%s", args, out)
@@ -72,19 +73,20 @@ func until(t *testing.T, what string, f func() bool) {
 
 // process returns the directory in /proc of a process whose command line has all words, or "". Processes in Pods are among them.
 func process(words ...string) string {
+	if found := processes(words...); len(found) > 0 {
+		return found[0]
+	}
+	return ""
+}
+
+// processes returns the directories in /proc of all processes whose command lines have all words.
+func processes(words ...string) (found []string) {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range dirs {
 		text, err := os.ReadFile(filepath.Join(dir, "cmdline"))
-		if err != nil {
-			continue
-		}
-		found := true
-		for _, word := range words {
-			found = found && strings.Contains("\x00"+string(text), "\x00"+word+"\x00")
-		}
-		if found {
-			return dir
+		if err == nil && !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains("\x00"+string(text), "\x00"+word+"\x00") }) {
+			found = append(found, dir)
 		}
 	}
-	return ""
+	return found
 }
