@@ -66,8 +66,8 @@ func hasBox(worker, id string) bool {
 	return dir != "" && err == nil
 }
 
-// startWithPods starts a server whose workers are Pods with these names, each on the node of its number.
-func startWithPods(t *testing.T, names ...string) *testserver.Server {
+// startWithPods starts a server whose workers are Pods with these names, each on the node of its number. args are added to `modbox server`.
+func startWithPods(t *testing.T, names []string, args ...string) *testserver.Server {
 	t.Helper()
 	free, err := net.Listen("tcp", net.JoinHostPort(address(t), "0"))
 	if err != nil {
@@ -107,7 +107,7 @@ endpoints: [{addresses: [`+host+`]}]
 	for i, name := range names { // they wait for the server
 		apply(t, workerPod(name, fmt.Sprintf("node-%d", i+1)))
 	}
-	s := testserver.StartSmallIn(t, stateDir, "--worker-listen", listen)
+	s := testserver.StartSmallIn(t, stateDir, append(args, "--worker-listen", listen)...)
 	for _, name := range names {
 		ready(t, name)
 	}
@@ -132,7 +132,7 @@ type pair struct {
 func startPair(t *testing.T) pair {
 	t.Helper()
 	names := []string{"worker-1", "worker-2"}
-	s := startWithPods(t, names...)
+	s := startWithPods(t, names)
 	on := map[string]string{}
 	for range 6 {
 		sb := s.MustCreate(client.CreateOptions{Image: "modbox/code-exec"})
