@@ -6,10 +6,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/modbox/modbox/internal/cli/base"
 	"github.com/modbox/modbox/internal/doctor"
+	"github.com/modbox/modbox/internal/store/workerrows"
+	"github.com/modbox/modbox/internal/worker"
 )
 
 func TestDoctorMakesNothingWhereNoServerWas(t *testing.T) {
@@ -28,5 +32,50 @@ func TestDoctorMakesNothingWhereNoServerWas(t *testing.T) {
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the state directory after doctor: %v, want none", err)
+	}
+}
+
+// TestDoctorOfAControlServer checks that doctor asks a server whose sandboxes run on workers for nothing that only sandboxes on this machine need.
+func TestDoctorOfAControlServer(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(config, []byte("role: control\nlisten: 127.0.0.1:0\nworker: {listen: 127.0.0.1:0}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check := func(dir string) map[string]doctor.Result {
+		t.Helper()
+		r := invoke(t, nil, "", "doctor", "--json", "--config", config, "--state-dir", dir)
+		var results []doctor.Result
+		if err := json.Unmarshal([]byte(r.stdout), &results); err != nil || r.code != 0 {
+			t.Fatalf("doctor = %+v: %v", r, err)
+		}
+		found := map[string]doctor.Result{}
+		for _, r := range results {
+			found[r.Name] = r
+		}
+		for _, name := range []string{"sandbox", "images", "platform", "run directory", "control groups"} {
+			if r, ok := found[name]; ok {
+				t.Errorf("the result of %s is %+v, want none", name, r)
+			}
+		}
+		return found
+	}
+	if got := check(filepath.Join(t.TempDir(), "state"))["workers"]; got.Status != doctor.Warn || !strings.Contains(got.Fix, "modbox worker --join") {
+		t.Errorf("without a worker: %+v", got)
+	}
+	dir, st := stateDir(t)
+	rows := workerrows.New(st.DB)
+	w := worker.Record{Identity: worker.Identity{ID: "worker-A", Key: "ff"}, Name: "a", Status: worker.Draining, MemoryBytes: 4 << 30, SeenAt: time.Now()}
+	if err := rows.Save(t.Context(), w); err != nil {
+		t.Fatal(err)
+	}
+	if got := check(dir)["workers"]; got.Status != doctor.Warn || !strings.Contains(got.Fix, "undrain") {
+		t.Errorf("with a worker that is being drained: %+v", got)
+	}
+	w.Status = worker.Ready
+	if err := rows.Save(t.Context(), w); err != nil {
+		t.Fatal(err)
+	}
+	if got := check(dir)["workers"]; got.Status != doctor.OK || !strings.Contains(got.Detail, "1 for new sandboxes, with 4.0 GiB") {
+		t.Errorf("with a worker: %+v", got)
 	}
 }

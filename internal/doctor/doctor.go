@@ -1,5 +1,5 @@
 // Package doctor finds out what a host lacks to run Modbox, and how to fix that. It changes
-// nothing; the last check starts a real sandbox.
+// nothing; the last check starts a real sandbox, unless workers run the sandboxes of the server.
 package doctor
 
 import (
@@ -52,6 +52,9 @@ type Options struct {
 	BackupEvery time.Duration
 	// Running is the address that the server of StateDir listens on; "" when it does not run.
 	Running string
+	// Workers describes the workers that run the sandboxes of the server; fix is the advice if sandboxes have no worker. Then Run does not check what
+	// sandboxes need on this machine. nil for a server that runs sandboxes itself.
+	Workers func(ctx context.Context) (detail, fix string, err error)
 	// Images reports by name whether the images that a server needs are built.
 	Images func(ctx context.Context) (map[string]bool, error)
 	// Platform describes what runs the programs of new sandboxes, and why; fix is the advice, empty when nothing needs to be done.
@@ -63,12 +66,16 @@ type Options struct {
 // sandboxTime bounds the start of a sandbox.
 const sandboxTime = time.Minute
 
-// Run makes all checks, in order, and returns their results. It calls seen, unless nil, after each.
+// Run makes all checks that concern the server, in order, and returns their results. It calls seen, unless nil, after each.
 func Run(ctx context.Context, o Options, seen func(Result)) []Result {
-	var results []Result
-	for _, check := range []func(context.Context, Options) Result{
+	checks := []func(context.Context, Options) Result{
 		architecture, kernel, userNamespaces, controlGroups, memory, stateDir, postgres, quarantine, backups, firstToken, capacity, runDir, openFiles, port, origin, tools, images, platform, trySandbox,
-	} {
+	}
+	if o.Workers != nil {
+		checks = []func(context.Context, Options) Result{architecture, kernel, stateDir, postgres, quarantine, backups, firstToken, openFiles, port, origin, workers}
+	}
+	var results []Result
+	for _, check := range checks {
 		r := check(ctx, o)
 		if seen != nil {
 			seen(r)
@@ -98,4 +105,17 @@ func origin(_ context.Context, o Options) Result {
 		return warn("sandbox URLs", "pages of sandboxes have the host at which people sign in, and only a header keeps browsers from taking them for one origin", o.SharedOriginFix)
 	}
 	return ok("sandbox URLs", "no sign-in by other services shares its host with pages of sandboxes")
+}
+
+// workers checks that workers have joined a server whose sandboxes they run.
+func workers(ctx context.Context, o Options) Result {
+	const name = "workers"
+	detail, fix, err := o.Workers(ctx)
+	switch {
+	case err != nil:
+		return fail(name, err.Error(), "see docs/cluster.md")
+	case fix != "":
+		return warn(name, detail, fix)
+	}
+	return ok(name, detail)
 }

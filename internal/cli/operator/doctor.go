@@ -14,8 +14,10 @@ import (
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/doctor"
 	"github.com/modbox/modbox/internal/quota"
+	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/server"
 	"github.com/modbox/modbox/internal/statedir"
+	"github.com/modbox/modbox/internal/worker"
 )
 
 // NewDoctorCommand returns the command "modbox doctor".
@@ -25,8 +27,10 @@ func NewDoctorCommand(env *base.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what this machine lacks to run sandboxes, and how to get it",
-		Long: `Check this machine, with the server's settings, and really start a sandbox. Exits
-with 1 when something is missing without which Modbox does not work.
+		Long: `Check this machine, with the server's settings, and really start a sandbox. If workers
+run the sandboxes of the server (worker.listen), check what the server itself needs, and
+its workers; run it also on the machines of the workers. Exits with 1 when something is
+missing without which Modbox does not work.
 
 With --prove it then starts a second server on this machine, with a state of its own that
 it removes, and tries what the documentation promises: it makes sandboxes, exceeds their
@@ -55,6 +59,9 @@ takes about a minute, at most ten. Exits with 1 when something does not hold.`,
 			}
 			if every := cfg.Backup.Every.Std(); every > 0 {
 				o.BackupEvery, o.LastBackup = every, func() (time.Time, error) { return server.LastBackup(cmd.Context(), cfg) }
+			}
+			if cfg.Worker.Listen != "" {
+				o.Workers = func(ctx context.Context) (string, string, error) { return describeWorkers(ctx, cfg) }
 			}
 			if cfg.Database.URL != "" {
 				o.Database = func(ctx context.Context) ([]string, error) { return server.DatabaseWarnings(ctx, cfg) }
@@ -117,4 +124,47 @@ func describeCapacity(cfg config.Config) (string, error) {
 	return fmt.Sprintf("all sandboxes together are promised at most: memory %s, disk %s; a workspace may have: sandboxes %s, memory %s, cores %s, disk %s, creates a minute %s",
 		show(promise.MemoryBytes, bytes), show(promise.DiskBytes, bytes), show(limits[quota.LimitSandboxes], count), show(limits[quota.LimitMemory], bytes),
 		show(limits[quota.LimitCPU], func(n int64) string { return fmt.Sprint(float64(n) / 1000) }), show(limits[quota.LimitDisk], bytes), show(limits[quota.LimitCreates], count)), nil
+}
+
+// describeWorkers describes the workers that have joined, by the records in the database.
+func describeWorkers(ctx context.Context, cfg config.Config) (detail, fix string, err error) {
+	if cfg.Worker.SecretDir != "" {
+		if _, err := worker.ReadAuthority(cfg.Worker.SecretDir); err != nil {
+			return "", "", err
+		}
+	}
+	const join = "start modbox worker --join with the address of worker.listen and the token on another machine (docs/cluster.md)"
+	list, err := recordedWorkers(ctx, cfg)
+	if sandbox.CodeOf(err) == sandbox.NotFound { // no server has run here
+		return "no worker has joined", join, nil
+	}
+	if err != nil {
+		return "", "", err
+	}
+	ready, draining := 0, 0
+	var memory int64
+	var seen time.Time // the worker that connected last
+	for _, w := range list {
+		switch w.Status {
+		case worker.Ready:
+			ready++
+			memory += w.MemoryBytes
+		case worker.Draining:
+			draining++
+		default:
+			continue
+		}
+		if w.SeenAt.After(seen) {
+			seen = w.SeenAt
+		}
+	}
+	if ready+draining == 0 {
+		return "no worker has joined", join, nil
+	}
+	detail = fmt.Sprintf("%d for new sandboxes, with %s of memory, and %d that are being drained; the last connection began or ended %s",
+		ready, humanize.IBytes(uint64(max(memory, 0))), draining, humanize.Time(seen))
+	if ready == 0 {
+		return detail, "new sandboxes have no worker: end the drain of a worker (modbox workers undrain), or add a worker", nil
+	}
+	return detail, "", nil
 }

@@ -19,17 +19,23 @@ const provenImage = "modbox/base:latest"
 
 // proveHere tries on this machine what the documentation promises, with an image of the server.
 func proveHere(ctx context.Context, cfg config.Config, seen func(doctor.Result)) []doctor.Result {
+	untried := func(detail, fix string) []doctor.Result {
+		r := doctor.Result{Name: "proof", Status: doctor.Untried, Detail: "not tried: " + detail, Fix: fix}
+		if seen != nil {
+			seen(r)
+		}
+		return []doctor.Result{r}
+	}
+	if cfg.Worker.Listen != "" {
+		return untried("the sandboxes of this server run on workers", "run it on the machine of a worker, without worker.listen")
+	}
 	ref, err := imageToProve(ctx, cfg)
 	var program string
 	if err == nil {
 		program, err = os.Executable()
 	}
 	if err != nil {
-		r := doctor.Result{Name: "proof", Status: doctor.Untried, Detail: "not tried: " + err.Error(), Fix: "build an image: modbox images build modbox/base"}
-		if seen != nil {
-			seen(r)
-		}
-		return []doctor.Result{r}
+		return untried(err.Error(), "build an image: modbox images build modbox/base")
 	}
 	return prove.Run(ctx, prove.Options{
 		Program: program, StateDir: cfg.StateDir, RunDir: cfg.RunDir, Images: filepath.Join(cfg.StateDir, statedir.ImagesDir), Image: ref,

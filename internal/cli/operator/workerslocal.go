@@ -7,6 +7,7 @@ import (
 
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/cli/base"
+	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/server"
 	"github.com/modbox/modbox/internal/statedir"
@@ -15,21 +16,26 @@ import (
 )
 
 // listWorkersLocal lists the workers in the database of the server on this machine.
-func listWorkersLocal(ctx context.Context, env *base.Env, local *base.LocalFlags) (err error) {
+func listWorkersLocal(ctx context.Context, env *base.Env, local *base.LocalFlags) error {
 	cfg, err := local.Load(env)
 	if err != nil {
 		return err
 	}
-	st, err := server.OpenExistingStore(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, st.Close()) }()
-	list, err := workerrows.New(st.DB).List(ctx)
+	list, err := recordedWorkers(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	return printWorkers(env, list)
+}
+
+// recordedWorkers returns the workers in the database. Errors: NotFound if no server has run here.
+func recordedWorkers(ctx context.Context, cfg config.Config) (list []worker.Record, err error) {
+	st, err := server.OpenExistingStore(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	return workerrows.New(st.DB).List(ctx)
 }
 
 // printWorkers prints the records of workers that were not removed.
