@@ -1,6 +1,10 @@
 package hostile_test
 
 import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
@@ -10,15 +14,30 @@ import (
 	"github.com/modbox/modbox/test/testserver"
 )
 
-// stop sends SIGSTOP to processes of the host, and lets them go on when the test ends.
+// stop sends SIGSTOP to processes of the host, waits until all their threads stand still, and lets them go on when the test ends.
 func stop(t *testing.T, pids []int) {
 	t.Helper()
+	t.Cleanup(func() { goOn(pids) })
 	for _, pid := range pids {
 		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Cleanup(func() { goOn(pids) })
+	for end := time.Now().Add(time.Minute); slices.ContainsFunc(pids, moves); time.Sleep(time.Millisecond) { // polling other processes
+		if time.Now().After(end) {
+			t.Fatalf("a process of %v does not stop", pids)
+		}
+	}
+}
+
+// moves reports whether a thread of a process is neither stopped nor dead.
+func moves(pid int) bool {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid)) // the pattern is valid
+	return slices.ContainsFunc(files, func(file string) bool {
+		stat, err := os.ReadFile(file)
+		fields := stat[bytes.LastIndexByte(stat, ')')+1:] // the name before may have any bytes
+		return err == nil && !bytes.ContainsAny(fields[:min(len(fields), 2)], "TtZX")
+	})
 }
 
 func goOn(pids []int) {
