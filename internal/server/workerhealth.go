@@ -13,8 +13,8 @@ import (
 	"github.com/modbox/modbox/internal/conns"
 )
 
-// workerHealth answers the probes of Kubernetes for a worker: GET /healthz succeeds while the worker runs, GET /readyz while it is
-// connected to the server, which uses the connection. Its zero value is ready for use.
+// workerHealth answers the probes of Kubernetes for a worker: GET /healthz succeeds while the worker runs, GET /readyz while the
+// server uses its connection. Its zero value is ready for use.
 type workerHealth struct{ connections atomic.Int32 }
 
 // accepted counts a connection that the server uses, until ended is called.

@@ -37,7 +37,7 @@ it pauses each sandbox with its memory, and resumes it there.`,
 	cmd.Flags().StringSliceVar(&o.Join, "join", nil, "address of the server, worker.listen; several, separated by commas, of a server with standbys")
 	cmd.Flags().StringVar(&o.TokenFile, "token-file", "", "file with the server's token for workers")
 	cmd.Flags().StringVar(&o.Name, "name", "", "name of the worker; empty: the host name")
-	cmd.Flags().StringVar(&o.HealthListen, "health-listen", "", "address for probes: /healthz, and /readyz while connected to the server")
+	cmd.Flags().StringVar(&o.HealthListen, "health-listen", "", "address for probes: /healthz, and /readyz while the server uses the connection")
 	cmd.Flags().DurationVar(&o.DrainTimeout, "drain-timeout", 0, "time at the end to move sandboxes to other workers; 0: none moves")
 	cmd.Flags().StringVar(&local.File, "config", "", "YAML file with settings; a worker uses few of them")
 	local.Flags = config.AddFlags(cmd.Flags(), "state_dir", "run_dir", "cgroup_parent")
