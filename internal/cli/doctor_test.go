@@ -38,15 +38,18 @@ func TestDoctorMakesNothingWhereNoServerWas(t *testing.T) {
 // TestDoctorOfAControlServer checks that doctor asks a server whose sandboxes run on workers for nothing that only sandboxes on this machine need.
 func TestDoctorOfAControlServer(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(config, []byte("role: control\nlisten: 127.0.0.1:0\nworker: {listen: 127.0.0.1:0}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	check := func(dir string) map[string]doctor.Result {
+	configure := func(settings string) {
 		t.Helper()
-		r := invoke(t, nil, "", "doctor", "--json", "--config", config, "--state-dir", dir)
+		if err := os.WriteFile(config, []byte("role: control\nlisten: 127.0.0.1:0\nworker: {listen: 127.0.0.1:0"+settings+"}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func(dir string, code int, options ...string) map[string]doctor.Result {
+		t.Helper()
+		r := invoke(t, nil, "", append([]string{"doctor", "--json", "--config", config, "--state-dir", dir}, options...)...)
 		var results []doctor.Result
-		if err := json.Unmarshal([]byte(r.stdout), &results); err != nil || r.code != 0 {
-			t.Fatalf("doctor = %+v: %v", r, err)
+		if err := json.Unmarshal([]byte(r.stdout), &results); err != nil || r.code != code {
+			t.Fatalf("doctor = %+v: %v, want code %d", r, err, code)
 		}
 		found := map[string]doctor.Result{}
 		for _, r := range results {
@@ -59,7 +62,8 @@ func TestDoctorOfAControlServer(t *testing.T) {
 		}
 		return found
 	}
-	if got := check(filepath.Join(t.TempDir(), "state"))["workers"]; got.Status != doctor.Warn || !strings.Contains(got.Fix, "modbox worker --join") {
+	configure("")
+	if got := run(filepath.Join(t.TempDir(), "state"), 0)["workers"]; got.Status != doctor.Warn || !strings.Contains(got.Fix, "modbox worker --join") {
 		t.Errorf("without a worker: %+v", got)
 	}
 	dir, st := stateDir(t)
@@ -68,14 +72,22 @@ func TestDoctorOfAControlServer(t *testing.T) {
 	if err := rows.Save(t.Context(), w); err != nil {
 		t.Fatal(err)
 	}
-	if got := check(dir)["workers"]; got.Status != doctor.Warn || !strings.Contains(got.Fix, "undrain") {
+	if got := run(dir, 0)["workers"]; got.Status != doctor.Warn || !strings.Contains(got.Fix, "undrain") {
 		t.Errorf("with a worker that is being drained: %+v", got)
 	}
 	w.Status = worker.Ready
 	if err := rows.Save(t.Context(), w); err != nil {
 		t.Fatal(err)
 	}
-	if got := check(dir)["workers"]; got.Status != doctor.OK || !strings.Contains(got.Detail, "1 for new sandboxes, with 4.0 GiB") {
-		t.Errorf("with a worker: %+v", got)
+	got := run(dir, 0, "--prove")
+	if r := got["workers"]; r.Status != doctor.OK || !strings.Contains(r.Detail, "1 for new sandboxes, with 4.0 GiB") {
+		t.Errorf("with a worker: %+v", r)
+	}
+	if r := got["proof"]; r.Status != doctor.Untried {
+		t.Errorf("the proof: %+v, want it untried", r)
+	}
+	configure(", secret_dir: /does/not/exist")
+	if got := run(dir, base.ExitFailure)["workers"]; got.Status != doctor.Fail || !strings.Contains(got.Detail, "/does/not/exist") {
+		t.Errorf("without the authority: %+v", got)
 	}
 }
