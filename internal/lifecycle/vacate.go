@@ -20,7 +20,7 @@ const (
 	vacateAtOnce = 16
 	// moveTimeout bounds the resume of a sandbox that was paused to be moved, also after the end of the call.
 	moveTimeout = 10 * time.Minute
-	// returnTimeout is how long sandboxes that found no space are tried again: long enough for another machine to start.
+	// returnTimeout limits the attempts to resume sandboxes that found no space. Another machine can start in that time.
 	returnTimeout = 30 * time.Minute
 )
 

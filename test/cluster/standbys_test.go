@@ -27,7 +27,7 @@ import (
 const (
 	stormCallers = 3
 	stormTime    = time.Minute
-	// leastKills is how many servers a storm kills, however long it takes.
+	// leastKills is the least number of servers that a storm kills, even if that takes longer than stormTime.
 	leastKills = 4
 	// mostOwned bounds the sandboxes of a caller.
 	mostOwned = 2

@@ -30,11 +30,11 @@ func (d *Driver) holdFor(spec driver.Spec, checkpoint string, except map[*member
 	return d.holdWilling(spec, checkpoint, except)
 }
 
-// betterWait is how long holdWilling waits for better workers after the first worker has agreed.
+// betterWait limits the wait for the answers of other workers, which may have more memory, after a worker has agreed.
 const betterWait = 250 * time.Millisecond
 
-// holdWilling is holdFor for a box without a place. All workers are asked at the same time, so that a worker whose machine is lost, which nobody
-// knows for a while, delays nothing.
+// holdWilling is holdFor for a box without a place. It asks all workers at the same time: a worker whose machine is lost counts as connected for a
+// while, and its missing answer delays nothing.
 func (d *Driver) holdWilling(spec driver.Spec, checkpoint string, except map[*member]bool) (p *place, release func(), fresh bool, err error) {
 	list := d.candidates(spec, except)
 	answers := askCanRestore(d.life, list, checkpoint)
