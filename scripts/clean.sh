@@ -1,5 +1,5 @@
 #!/bin/bash
-# Undoes what make quickstart and make build did, besides installed packages:
+# Undoes what make quickstart and make build did, except installed packages and caches:
 # sandboxes, the server, its control groups, its files, and the build results.
 set -euo pipefail
 source "$(dirname "$0")/env.sh"

@@ -85,5 +85,5 @@ Its console is at $console; sign in with the token below.} To talk to it:
   modbox ls
   modbox --help
 
-"make stop" ends it, "make clean" undoes everything.
+"make stop" ends it, "make clean" undoes everything but installed packages and caches.
 END
