@@ -156,6 +156,8 @@ why() {
 	found=$(grep -nE -B 6 '^ *--- FAIL|^FAIL.*\[|^panic:|WARNING: DATA RACE|^ *not ok|^ *✖ .*\(|\.\.\. (FAIL|ERROR)$|^[a-z]+ +FAILED$' "$1" | grep -vE '^[0-9]+-(=== |ok |\? | *--- (PASS|SKIP))')
 	if [ -z "$found" ]; then found=$(tail -n 15 "$1"); fi
 	printf '== %s\n%s\n' "${1#"$PWD"/}" "$(head -n 40 <<<"$found" | cut -c1-300)"
+	# What follows a failed test of Node.js: the error, and where it was thrown.
+	grep -E -A 24 '^ *not ok' "$1" | grep -vE "^ *(ok|# Subtest|not ok .*# SKIP)" | head -n 60 | cut -c1-300
 	# Again, with the last messages of each failed Go test, which a server's log can hide.
 	awk '/^ +[[:alnum:]_]+[.]go:[0-9]+: / { said[n++] = $0 }
 		/^--- (PASS|SKIP)/ { n = 0 }
