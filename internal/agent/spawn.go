@@ -290,7 +290,7 @@ func (l *launch) spawn(files []*os.File) (int, error) {
 	if !l.account.Current() || len(l.account.Groups) > 0 {
 		attr.Sys.Credential = &syscall.Credential{Uid: l.account.UID, Gid: l.account.GID, Groups: l.account.Groups}
 	}
-	pid, err := syscall.ForkExec(l.program, l.argv, attr)
+	pid, err := forkExec(l.program, l.argv, attr)
 	switch {
 	case err == nil:
 		return pid, nil
