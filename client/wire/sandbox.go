@@ -137,6 +137,7 @@ type Sandbox struct {
 	SnapshotID                string            `json:"snapshot_id,omitempty" doc:"The snapshot it was made from; absent without one."`
 	Description               string            `json:"description,omitempty" doc:"The caller's own words about it."`
 	Metadata                  map[string]string `json:"metadata,omitempty" doc:"The caller's own entries about it."`
+	Worker                    string            `json:"worker,omitempty" doc:"The name of the worker that it is on; only for administrators of the installation. Absent while it is on none, and if sandboxes run on the server's machine."`
 	Cause                     *Cause            `json:"cause,omitempty" doc:"Why it ended; absent while it lives."`
 	CreatedBy                 string            `json:"created_by" doc:"The user who made it."`
 	WorkspaceID               string            `json:"workspace_id" doc:"The workspace it belongs to."`

@@ -43,6 +43,9 @@ func handlers(cfg Config, d Deps) []handler {
 		s = servicesOf(d.Service)
 	}
 	view := sandboxes.View{URL: cfg.SandboxURL}
+	if d.Workers != nil {
+		view.Worker = d.Workers.Of
+	}
 	timeouts := executions.Timeouts{Sandboxes: d.Service, Default: cfg.ExecTimeout, Max: cfg.ExecTimeoutMax}
 	return []handler{
 		&sandboxes.Sandboxes{Service: d.Service, View: view},

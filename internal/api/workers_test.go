@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"encoding/json"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -73,6 +74,64 @@ func TestWorkers(t *testing.T) {
 	s.Want(200, "GET", "/v1/audit/installation?action=delete-worker&object=worker-one", nil).Into(t, &log)
 	if len(log.Items) != 2 || !strings.Contains(string(log.Items[0].Record), `"force":"true"`) {
 		t.Errorf("the records of a removal are %v", log.Items)
+	}
+}
+
+// TestSandboxWorker checks that only administrators of the installation see the worker of a sandbox.
+func TestSandboxWorker(t *testing.T) {
+	s, _ := apitest.NewOnWorkers(t, "one", "two")
+	const in = "/v1/sandboxes/mine"
+	s.Want(201, "POST", "/v1/users", object{"name": "tina", "password": "correct horse"})
+	var list wire.Page[wire.Workspace]
+	s.Want(200, "GET", "/v1/workspaces", nil).Into(t, &list)
+	s.Want(201, "POST", "/v1/workspaces/"+list.Items[0].ID+"/members", object{"name": "tina", "role": "owner"})
+	var limited struct{ Token string }
+	s.Want(201, "POST", "/v1/tokens", object{"description": "limited", "scopes": []string{"sandboxes:read", "sandboxes:write"}}).Into(t, &limited)
+	administrator := s.Token
+	tina := signIn(t, s, "tina", "correct horse").Access
+	// shown returns the workers of the sandbox in all answers of an administrator, and checks that nobody else sees any.
+	shown := func(method, path string, body any) (worker string) {
+		t.Helper()
+		for _, caller := range []struct{ name, token string }{{"tina", tina}, {"a limited token", limited.Token}, {"", administrator}} {
+			name := caller.name
+			as(s, caller.token)
+			r := s.Request(method, path, body)
+			r.Header.Set("X-Workspace-Id", list.Items[0].ID)
+			a := s.Send(r)
+			if a.Status >= 300 {
+				t.Fatalf("%s %s of %q = %d %s", method, path, name, a.Status, a.Body)
+			}
+			found := regexp.MustCompile(`"worker":"([^"]*)"`).FindSubmatch(a.Body)
+			switch {
+			case name == "" && found != nil:
+				worker = string(found[1])
+			case name != "" && strings.Contains(string(a.Body), "worker"):
+				t.Errorf("%s %s shows %s a worker: %s", method, path, name, a.Body)
+			}
+		}
+		as(s, administrator)
+		return worker
+	}
+	if on := shown("POST", "/v1/sandboxes", object{"name": "mine", "wait_seconds": 60}); on != "one" {
+		t.Errorf("a new sandbox is on %q, want one", on)
+	}
+	for _, path := range []string{in, "/v1/sandboxes", in + "/wait"} {
+		if on := shown("GET", path, nil); on != "one" {
+			t.Errorf("GET %s shows the worker %q, want one", path, on)
+		}
+	}
+	shown("PATCH", in, object{"ttl_seconds": 600})
+	s.Want(200, "PATCH", "/v1/workers/one", object{"draining": true})
+	for _, change := range []struct{ path, want string }{{"pause", ""}, {"resume", "two"}} {
+		if on := shown("POST", in+"/"+change.path, nil); on != change.want {
+			t.Errorf("after %s the sandbox is on %q, want %q", change.path, on, change.want)
+		}
+	}
+	if on := shown("POST", in+"/fork", object{}); on != "two" {
+		t.Errorf("a fork is on %q, want two", on)
+	}
+	if on := shown("DELETE", in, nil); on != "" {
+		t.Errorf("the destroyed sandbox is on %q", on)
 	}
 }
 

@@ -215,7 +215,7 @@ var mayImport = map[string][]string{
 	"internal/worker":                   {"internal/sandbox", "internal/durable", "internal/retry", "internal/statedir"},
 
 	// A whole server for the tests of the HTTP interfaces.
-	"internal/api/apitest": {"internal/prepare", "internal/quota", "internal/store/imagerows", "internal/webhook",
+	"internal/api/apitest": {"internal/image/stack", "internal/prepare", "internal/quota", "internal/store/imagerows", "internal/webhook",
 		"internal/sandbox", "internal/audit", "internal/lifecycle", "internal/auth", "internal/store", "internal/proxy", "internal/stream",
 		"internal/driver", "internal/driver/fake", "internal/driver/fleet", "internal/driver/remote", "internal/driver/remote/rootcache", "internal/worker", "internal/api", "internal/registry", "internal/snapshot", "internal/secret", "internal/image", "internal/mcphttp", "internal/server/services", "internal/image/phase", "internal/image/spec",
 	},

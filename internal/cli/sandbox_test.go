@@ -58,6 +58,7 @@ func archived() wire.Sandbox {
 
 func cannedSandboxes() canned {
 	live, dead := demo(), failed()
+	live.Worker = "worker-1"
 	listed := dead
 	listed.CreatedAt = longAgo
 	used := longAgo
@@ -237,5 +238,17 @@ func TestCompletionOffersNames(t *testing.T) {
 				t.Errorf("%q offered %q, want %q among it", args, r.stdout, w)
 			}
 		}
+	}
+}
+
+// TestWorkerOfASandbox: a sandbox is shown with its worker, which only administrators get.
+func TestWorkerOfASandbox(t *testing.T) {
+	if r := invoke(t, cannedSandboxes(), "", "get", "demo"); r.code != 0 || !strings.Contains(r.stdout, "\nWORKER       worker-1\n") {
+		t.Errorf("get demo = %+v", r)
+	}
+	tenants := cannedSandboxes()
+	tenants["/v1/sandboxes"] = wire.Page[wire.Sandbox]{Items: []wire.Sandbox{demo()}}
+	if r := invoke(t, tenants, "", "ls", "-o", "wide"); r.code != 0 || strings.Contains(r.stdout, "WORKER") {
+		t.Errorf("ls -o wide without workers = %+v", r)
 	}
 }

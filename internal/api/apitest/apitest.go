@@ -4,6 +4,7 @@ package apitest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -24,6 +25,7 @@ import (
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/auth/sso"
+	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/fake"
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/image/phase"
@@ -101,16 +103,25 @@ func New(t testing.TB) *Server { return NewWith(t, nil) }
 // services that people sign in with.
 func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso.Provider) *Server {
 	t.Helper()
-	return newServer(t, lifecycle.Config{}, change, providers)
+	return newServer(t, options{change: change, providers: providers})
 }
 
 // NewLimited is New with a limit of sandboxes for the server, and default quotas for workspaces.
 func NewLimited(t testing.TB, sandboxes int, quotas quota.Limits) *Server {
 	t.Helper()
-	return newServer(t, lifecycle.Config{MaxSandboxes: sandboxes, Quota: quotas}, nil, nil)
+	return newServer(t, options{lives: lifecycle.Config{MaxSandboxes: sandboxes, Quota: quotas}})
 }
 
-func newServer(t testing.TB, lives lifecycle.Config, change func(*api.Config, *api.Deps), providers []sso.Provider) *Server {
+// options configure a server.
+type options struct {
+	lives     lifecycle.Config
+	change    func(*api.Config, *api.Deps) // of the API's settings; nil for none
+	providers []sso.Provider
+	driver    driver.Driver // nil for the fake driver on the server's Host
+	images    images
+}
+
+func newServer(t testing.TB, o options) *Server {
 	t.Helper()
 	s := &Server{T: t, Log: &Log{}}
 	logger := slog.New(slog.NewTextHandler(s.Log, nil))
@@ -127,6 +138,9 @@ func newServer(t testing.TB, lives lifecycle.Config, change func(*api.Config, *a
 	s.Store = storetest.Open(t, filepath.Join(t.TempDir(), "modbox.db"), store.WithKeys(keys))
 	s.Host = fake.NewHost(t.TempDir())
 	t.Cleanup(func() { s.Host.Close() })
+	if o.driver == nil {
+		o.driver = fake.New(s.Host)
+	}
 	front := httptest.NewUnstartedServer(nil)
 	s.URL = "http://" + front.Listener.Addr().String()
 	urls, err := proxy.NewURLs(s.URL, "")
@@ -134,13 +148,13 @@ func newServer(t testing.TB, lives lifecycle.Config, change func(*api.Config, *a
 	s.openImages()
 	streams, err := stream.Open(filepath.Join(t.TempDir(), "streams"), logger)
 	check()
-	lives.CheckpointDir = filepath.Join(t.TempDir(), "checkpoints")
+	o.lives.CheckpointDir = filepath.Join(t.TempDir(), "checkpoints")
 	s.Services, err = services.New(t.Context(), services.Config{
-		Lifecycle: lives, Audit: audit.Config{MaxRefused: 1 << 20},
-		Accounts: auth.AccountsConfig{MaxWorkspaces: 3}, Providers: providers, DefaultMemory: 512 << 20, URLs: urls, Console: "http://" + ConsoleHost,
+		Lifecycle: o.lives, Audit: audit.Config{MaxRefused: 1 << 20},
+		Accounts: auth.AccountsConfig{MaxWorkspaces: 3}, Providers: o.providers, DefaultMemory: 512 << 20, URLs: urls, Console: "http://" + ConsoleHost,
 		Webhooks: webhook.Config{MaxPerWorkspace: 100, AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}},
 	}, services.Ports{
-		Store: s.Store, Keys: keys, Driver: fake.New(s.Host), Images: images{}, Known: images{}, Layers: images{}, Installed: s.Images,
+		Store: s.Store, Keys: keys, Driver: o.driver, Images: o.images, Known: o.images, Layers: o.images, Installed: s.Images,
 		Registries: registry.New(s.Store.Registries, keys, signIn, registry.FailAfter(0)), Streams: streams, Logger: logger,
 	})
 	check()
@@ -151,8 +165,8 @@ func newServer(t testing.TB, lives lifecycle.Config, change func(*api.Config, *a
 	err = s.Services.Start(t.Context())
 	check()
 	config, deps := api.Config{SandboxURL: urls.Sandbox, Version: "test"}, s.Services.API()
-	if change != nil {
-		change(&config, &deps)
+	if o.change != nil {
+		o.change(&config, &deps)
 	}
 	s.API, err = api.New(config, deps)
 	check()
@@ -285,7 +299,10 @@ func signIn(_ context.Context, host string, login registry.Login) error {
 	return nil
 }
 
-type images struct{}
+// images are the images of a server.
+type images struct {
+	root string // the path of the root filesystem of all; "": there is no file
+}
 
 // PullName is the one repository of a registry, with any tag, and PullRef the image
 // that can be pulled anew.
@@ -294,28 +311,30 @@ const (
 	PullRef  = PullName + ":v1"
 )
 
-func (images) Resolve(_ context.Context, ref string) (spec.Image, string, error) {
+func (i images) Resolve(_ context.Context, ref string) (spec.Image, string, error) {
 	img := builtin()
 	if name, tag, ok := strings.Cut(ref, ":"); ok && name == PullName {
-		return spec.Image{ID: sandbox.ImageID("id-of-" + tag), Name: name, Tag: tag, Digest: "sha256:" + tag}, "/nowhere/root.erofs", nil
+		return spec.Image{ID: sandbox.ImageID("id-of-" + tag), Name: name, Tag: tag, Digest: "sha256:" + tag}, i.rootfs(), nil
 	}
 	if ref != img.Ref() && ref != img.Name && ref != img.Digest {
 		return spec.Image{}, "", sandbox.Errorf(sandbox.NotFound, "there is no image %q", ref)
 	}
-	return img, "/nowhere/root.erofs", nil
+	return img, i.rootfs(), nil
 }
 
-func (images) Lookup(ctx context.Context, ref string) (spec.Image, error) {
-	img, _, err := images{}.Resolve(ctx, ref)
+func (i images) rootfs() string { return cmp.Or(i.root, "/nowhere/root.erofs") }
+
+func (i images) Lookup(ctx context.Context, ref string) (spec.Image, error) {
+	img, _, err := i.Resolve(ctx, ref)
 	return img, err
 }
 
-func (images) LookupFor(ctx context.Context, _ sandbox.WorkspaceID, ref string) (spec.Image, error) {
-	return images{}.Lookup(ctx, ref)
+func (i images) LookupFor(ctx context.Context, _ sandbox.WorkspaceID, ref string) (spec.Image, error) {
+	return i.Lookup(ctx, ref)
 }
 
-func (images) Ensure(ctx context.Context, ref string, _ registry.Puller, _ func(phase.Event)) (spec.Image, string, error) {
-	return images{}.Resolve(ctx, ref)
+func (i images) Ensure(ctx context.Context, ref string, _ registry.Puller, _ func(phase.Event)) (spec.Image, string, error) {
+	return i.Resolve(ctx, ref)
 }
 
 func (images) ForgetBuilt(context.Context, sandbox.WorkspaceID) error { return nil }

@@ -2,8 +2,11 @@ package apitest
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -14,6 +17,7 @@ import (
 	"github.com/modbox/modbox/internal/driver/fleet"
 	"github.com/modbox/modbox/internal/driver/remote"
 	"github.com/modbox/modbox/internal/driver/remote/rootcache"
+	"github.com/modbox/modbox/internal/image/stack"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/worker"
 )
@@ -21,9 +25,28 @@ import (
 // WorkerMemory is the memory of each worker of [Workers]. A worker promises half of its memory.
 const WorkerMemory = 8 << 30
 
+// NewOnWorkers is [New] with sandboxes that run on workers with these names, as [Workers] makes them. It also returns the hosts of the workers.
+func NewOnWorkers(t testing.TB, names ...string) (*Server, map[string]*fake.Host) {
+	t.Helper()
+	content := make([]byte, 4<<10)
+	sum := sha256.Sum256(content)
+	root := filepath.Join(t.TempDir(), stack.FileName("sha256:"+hex.EncodeToString(sum[:])))
+	if err := os.WriteFile(root, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d, hosts := newWorkers(t, names)
+	return newServer(t, options{driver: d, images: images{root}}), hosts
+}
+
 // Workers returns a driver whose workers have these names, for the field of [api.Deps]. Each has a fake driver, and is connected. All end
-// with the test.
+// with the test. Memory that is saved on a worker can be restored on all.
 func Workers(t testing.TB, names ...string) *fleet.Driver {
+	t.Helper()
+	d, _ := newWorkers(t, names)
+	return d
+}
+
+func newWorkers(t testing.TB, names []string) (*fleet.Driver, map[string]*fake.Host) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	d, err := fleet.New(t.Context(), fleet.Config{
@@ -43,8 +66,10 @@ func Workers(t testing.TB, names ...string) *fleet.Driver {
 			t.Errorf("close the driver of workers: %v", err)
 		}
 	})
+	first, hosts := fake.NewHost(t.TempDir()), map[string]*fake.Host{}
 	for _, name := range names {
-		host := fake.NewHost(t.TempDir())
+		host := first.Twin()
+		hosts[name] = host
 		t.Cleanup(func() { host.Close() })
 		dir := t.TempDir()
 		cache, err := rootcache.Open(filepath.Join(dir, "images"), 0, log)
@@ -71,7 +96,7 @@ func Workers(t testing.TB, names ...string) *fleet.Driver {
 			}
 		}
 	}
-	return d
+	return d, hosts
 }
 
 // NewWorkerBox makes a box on the best of some workers, and returns the worker's name.

@@ -72,7 +72,7 @@ func (h *Checkpoints) list(ctx context.Context, in *listCheckpointsInput) (*rout
 }
 
 func (h *Checkpoints) restore(ctx context.Context, in *checkpointRef) (*route.Body[wire.Sandbox], error) {
-	return h.View.changed(h.Service.Checkpoints().Restore(ctx, route.Caller(ctx), in.Ref, in.Checkpoint))
+	return h.View.of(ctx).changed(h.Service.Checkpoints().Restore(ctx, route.Caller(ctx), in.Ref, in.Checkpoint))
 }
 
 func (h *Checkpoints) delete(ctx context.Context, in *checkpointRef) (*struct{}, error) {

@@ -49,7 +49,7 @@ func (h *Networks) change(ctx context.Context, in *changeNetworkInput) (*route.B
 		}
 		change.HTTPSPorts = &list
 	}
-	return h.View.changed(h.Service.Set(ctx, route.Caller(ctx), in.Ref, change))
+	return h.View.of(ctx).changed(h.Service.Set(ctx, route.Caller(ctx), in.Ref, change))
 }
 
 // requestedNetwork reads the network of a request.

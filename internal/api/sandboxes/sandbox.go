@@ -71,7 +71,7 @@ func (h *Sandboxes) Register(m *route.Mux) {
 			d := route.Seconds(*n)
 			req.CheckpointInterval = &d
 		}
-		return h.View.changed(h.Service.Update(ctx, route.Caller(ctx), in.Ref, req))
+		return h.View.of(ctx).changed(h.Service.Update(ctx, route.Caller(ctx), in.Ref, req))
 	})
 	route.JSON(m, huma.Operation{
 		OperationID: "delete-sandbox", Method: http.MethodDelete, Path: "/v1/sandboxes/{sandbox}", Tags: tags,
@@ -126,7 +126,7 @@ func (h *Sandboxes) createSandbox(ctx context.Context, in *createInput) (*route.
 	if isNew {
 		status = http.StatusCreated
 	}
-	return &route.Created[wire.Sandbox]{Status: status, Body: h.View.sandbox(sb)}, nil
+	return &route.Created[wire.Sandbox]{Status: status, Body: h.View.of(ctx).sandbox(sb)}, nil
 }
 
 func (h *Sandboxes) listSandboxes(ctx context.Context, in *listInput) (*route.Body[wire.Page[wire.Sandbox]], error) {
@@ -145,7 +145,7 @@ func (h *Sandboxes) listSandboxes(ctx context.Context, in *listInput) (*route.Bo
 		f.Labels[k] = v
 	}
 	p, err := h.Service.List(ctx, route.Caller(ctx), f)
-	return route.Paged(p, err, h.View.sandbox)
+	return route.Paged(p, err, h.View.of(ctx).sandbox)
 }
 
 func (h *Sandboxes) getSandbox(ctx context.Context, in *route.SandboxRef) (*route.Body[wire.Sandbox], error) {
@@ -153,7 +153,7 @@ func (h *Sandboxes) getSandbox(ctx context.Context, in *route.SandboxRef) (*rout
 	if err != nil {
 		return nil, err
 	}
-	return route.Reply(h.View.sandbox(sb)), nil
+	return route.Reply(h.View.of(ctx).sandbox(sb)), nil
 }
 
 func (h *Sandboxes) deleteSandbox(ctx context.Context, in *route.SandboxRef) (*route.Body[wire.Sandbox], error) {
@@ -161,7 +161,7 @@ func (h *Sandboxes) deleteSandbox(ctx context.Context, in *route.SandboxRef) (*r
 	if err != nil {
 		return nil, err
 	}
-	return route.Reply(h.View.sandbox(sb)), nil
+	return route.Reply(h.View.of(ctx).sandbox(sb)), nil
 }
 
 func (h *Sandboxes) waitForSandbox(ctx context.Context, in *waitInput) (*route.Body[wire.Sandbox], error) {
@@ -169,5 +169,5 @@ func (h *Sandboxes) waitForSandbox(ctx context.Context, in *waitInput) (*route.B
 	if err != nil {
 		return nil, err
 	}
-	return route.Reply(h.View.sandbox(sb)), nil
+	return route.Reply(h.View.of(ctx).sandbox(sb)), nil
 }

@@ -56,13 +56,13 @@ func (h *Sandboxes) registerStates(m *route.Mux) {
 
 func (h *Sandboxes) pauseSandbox(ctx context.Context, in *pauseInput) (*route.Body[wire.Sandbox], error) {
 	if in.Body != nil && in.Body.Memory != nil && !*in.Body.Memory {
-		return h.View.changed(h.Service.PauseFiles(ctx, route.Caller(ctx), in.Ref))
+		return h.View.of(ctx).changed(h.Service.PauseFiles(ctx, route.Caller(ctx), in.Ref))
 	}
-	return h.View.changed(h.Service.Pause(ctx, route.Caller(ctx), in.Ref))
+	return h.View.of(ctx).changed(h.Service.Pause(ctx, route.Caller(ctx), in.Ref))
 }
 
 func (h *Sandboxes) archiveSandbox(ctx context.Context, in *route.SandboxRef) (*route.Body[wire.Sandbox], error) {
-	return h.View.changed(h.Service.Archives().Archive(ctx, route.Caller(ctx), in.Ref))
+	return h.View.of(ctx).changed(h.Service.Archives().Archive(ctx, route.Caller(ctx), in.Ref))
 }
 
 func (h *Sandboxes) resumeSandbox(ctx context.Context, in *resumeInput) (*route.Body[wire.Sandbox], error) {
@@ -70,7 +70,7 @@ func (h *Sandboxes) resumeSandbox(ctx context.Context, in *resumeInput) (*route.
 	if in.Body != nil {
 		req = lifecycle.ResumeRequest{Memory: sandbox.MemoryPolicy(in.Body.Memory), WaitForQuota: route.Seconds(in.Body.WaitForQuotaSeconds)}
 	}
-	return h.View.changed(h.Service.Resume(ctx, route.Caller(ctx), in.Ref, req))
+	return h.View.of(ctx).changed(h.Service.Resume(ctx, route.Caller(ctx), in.Ref, req))
 }
 
 func (h *Sandboxes) forkSandbox(ctx context.Context, in *forkInput) (*route.Body[wire.ForkList], error) {
@@ -94,7 +94,7 @@ func (h *Sandboxes) forkSandbox(ctx context.Context, in *forkInput) (*route.Body
 	out := wire.ForkList{Forks: make([]wire.ForkItem, len(results))}
 	for i, r := range results {
 		if r.Sandbox.ID != "" {
-			sb := h.View.sandbox(r.Sandbox)
+			sb := h.View.of(ctx).sandbox(r.Sandbox)
 			out.Forks[i].Sandbox = &sb
 		}
 		if r.Err != nil {

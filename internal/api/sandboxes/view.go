@@ -2,11 +2,14 @@ package sandboxes
 
 import (
 	"cmp"
+	"context"
 	"time"
 
 	"github.com/modbox/modbox/client/wire"
+	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/api/quantity"
 	"github.com/modbox/modbox/internal/api/route"
+	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -14,6 +17,17 @@ import (
 type View struct {
 	// URL returns the URL for the host label of a sandbox or of a published port.
 	URL func(label string) string
+	// Worker returns the name of the worker of a sandbox, "" for none; nil if sandboxes run on the server's machine.
+	Worker func(sandbox.ID) string
+
+	administrator bool // see [View.of]
+}
+
+// of returns the view of the caller of a request. Only administrators of the installation see the workers of sandboxes.
+func (v View) of(ctx context.Context) View {
+	id, _ := auth.FromContext(ctx)
+	v.administrator = id.May(account.Administer)
+	return v
 }
 
 // sandbox returns the public side of sb: its environment stays inside.
@@ -39,6 +53,9 @@ func (v View) sandbox(sb sandbox.Sandbox) wire.Sandbox {
 	}
 	if d, ok := sb.Deadline(); ok {
 		out.Deadline = &d
+	}
+	if v.administrator && v.Worker != nil {
+		out.Worker = v.Worker(sb.ID)
 	}
 	if sb.Cause != nil {
 		out.Cause = &wire.Cause{Code: string(sb.Cause.Code), Message: sb.Cause.Message}

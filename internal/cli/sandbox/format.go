@@ -128,8 +128,12 @@ func printSandboxes(env *base.Env, list []client.Sandbox, quiet, wide bool) erro
 		return err
 	}
 	headers := []string{"NAME", "ID", "STATE", "IMAGE", "MEMORY", "CPU", "AGE", "ENDS IN"}
+	onWorkers := wide && slices.ContainsFunc(list, func(sb client.Sandbox) bool { return sb.Worker != "" })
 	if wide {
 		headers = append(headers, "DISK", "INTERNET", "CREATED BY", "LABELS")
+	}
+	if onWorkers {
+		headers = append(headers, "WORKER")
 	}
 	var rows [][]string
 	for _, sb := range list {
@@ -150,6 +154,9 @@ func printSandboxes(env *base.Env, list []client.Sandbox, quiet, wide bool) erro
 				internet = "yes"
 			}
 			row = append(row, sb.Resources.Disk, internet, sb.CreatedBy, labels(sb.Labels))
+		}
+		if onWorkers {
+			row = append(row, sb.Worker)
 		}
 		rows = append(rows, row)
 	}

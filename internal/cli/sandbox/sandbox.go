@@ -172,10 +172,10 @@ func NewListCommand(env *base.Env) *cobra.Command {
 		Use:     "ls",
 		Aliases: []string{"list", "ps"},
 		Short:   "List sandboxes",
-		Long: `List sandboxes. With --output wide the table has more columns, with yaml or json the
-output is for programs, and with template=TEXT it has a line per sandbox, made from
-TEXT, a template of Go's package text/template: {{.FIELD}} stands for a field that
---json shows.`,
+		Long: `List sandboxes. With --output wide the table has more columns, for administrators also
+the worker of each sandbox; with yaml or json the output is for programs, and with
+template=TEXT it has a line per sandbox, made from TEXT, a template of Go's package
+text/template: {{.FIELD}} stands for a field that --json shows.`,
 		Example: "  modbox ls --state running -l team=a\n  modbox ls -o template='{{.name}} {{.state}} {{.resources.memory}}'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -254,6 +254,9 @@ func printSandbox(env *base.Env, sb *client.Sandbox) error {
 	}
 	if len(sb.Network.HTTPSPorts) > 0 {
 		fields = append(fields, [2]string{"HTTPS PORTS", strings.Trim(fmt.Sprint(sb.Network.HTTPSPorts), "[]")})
+	}
+	if sb.Worker != "" {
+		fields = append(fields, [2]string{"WORKER", sb.Worker})
 	}
 	if sb.Deadline != nil {
 		fields = append(fields, [2]string{"DEADLINE", sb.Deadline.Format(time.RFC3339)})

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 
 	"github.com/modbox/modbox/internal/agent"
@@ -39,6 +40,36 @@ type parked struct {
 	agent  *agent.Agent
 	accept *acceptor
 	ports  map[uint16]string
+}
+
+// parking has the memory of stopped boxes. Hosts that are twins share it.
+type parking struct {
+	mu     sync.Mutex
+	memory map[string]*parked // guarded by mu; by token
+}
+
+// discard ends and removes all memory.
+func (p *parking) discard() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var errs []error
+	for token, m := range p.memory {
+		errs = append(errs, m.discard())
+		delete(p.memory, token)
+	}
+	return errors.Join(errs...)
+}
+
+// take removes and returns the memory of a box; nil if there is none.
+func (p *parking) take(token string, id sandbox.ID) *parked {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m := p.memory[token]
+	if m == nil || m.id != id {
+		return nil
+	}
+	delete(p.memory, token)
+	return m
 }
 
 func (p *parked) discard() error {
@@ -238,9 +269,9 @@ func (h *Host) park(b *box, token string) error {
 	p.agent, p.accept, p.ports = b.agent, b.accept, b.ports
 	b.agent, b.accept = nil, nil
 	b.mu.Unlock()
-	h.mu.Lock()
-	h.parked[token] = p
-	h.mu.Unlock()
+	h.parking.mu.Lock()
+	h.parking.memory[token] = p
+	h.parking.mu.Unlock()
 	b.end(driver.Exit{Cause: sandbox.CauseDestroyed, Detail: "the box was saved and stopped"})
 	return nil
 }
@@ -248,14 +279,7 @@ func (h *Host) park(b *box, token string) error {
 // unpark turns a new box into the saved box: from its memory, if the host has it, and otherwise
 // from its files.
 func (h *Host) unpark(b *box, token, files string) error {
-	h.mu.Lock()
-	p := h.parked[token]
-	if p != nil && p.id == b.spec.ID {
-		delete(h.parked, token)
-	} else {
-		p = nil
-	}
-	h.mu.Unlock()
+	p := h.parking.take(token, b.spec.ID)
 	if err := os.RemoveAll(b.dir); err != nil {
 		return err
 	}

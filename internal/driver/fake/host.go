@@ -19,9 +19,10 @@ import (
 type Host struct {
 	dir string
 
+	parking *parking
+
 	mu     sync.Mutex
 	boxes  map[sandbox.ID]*box // guarded by mu; all boxes, including remains
-	parked map[string]*parked  // guarded by mu; memory of stopped boxes, by token
 	closed bool                // guarded by mu
 	faults Faults              // guarded by mu
 }
@@ -53,10 +54,15 @@ func Hang(ctx context.Context, _ sandbox.ID) error {
 // NewHost returns a machine without boxes that stores their files below dir, which must exist.
 // Close ends it.
 func NewHost(dir string) *Host {
-	return &Host{dir: dir, boxes: make(map[sandbox.ID]*box), parked: make(map[string]*parked)}
+	return &Host{dir: dir, boxes: make(map[sandbox.ID]*box), parking: &parking{memory: make(map[string]*parked)}}
 }
 
-// Close ends and removes all boxes, and prevents new boxes.
+// Twin returns another machine without boxes. The memory of a box that is saved and stopped on either machine can be restored on both.
+func (h *Host) Twin() *Host {
+	return &Host{dir: h.dir, boxes: make(map[sandbox.ID]*box), parking: h.parking}
+}
+
+// Close ends and removes all boxes, and prevents new boxes. The saved memory of its twins ends too.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	h.closed = true
@@ -66,13 +72,7 @@ func (h *Host) Close() error {
 	for _, id := range boxes { // without the lock, which a box that is being saved needs to end
 		errs = append(errs, h.remove(id))
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for token, p := range h.parked {
-		errs = append(errs, p.discard())
-		delete(h.parked, token)
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, h.parking.discard())...)
 }
 
 // SetFaults replaces the faults of all drivers over the host.

@@ -5360,6 +5360,8 @@ export interface components {
             metadata?: {
                 [key: string]: string;
             };
+            /** @description The name of the worker that it is on; only for administrators of the installation. Absent while it is on none, and if sandboxes run on the server's machine. */
+            worker?: string;
             /** @description Why it ended; absent while it lives. */
             cause?: components["schemas"]["Cause"];
             /** @description The user who made it. */

@@ -354,6 +354,8 @@ export interface SandboxInfo {
   description: string;
   /** The caller's own entries about it. */
   metadata: Record<string, string>;
+  /** The name of the worker that it is on; only for administrators of the installation. Absent while it is on none, and if sandboxes run on the server's machine. */
+  worker: string | undefined;
   /** Why it ended; absent while it lives. */
   cause: Cause | undefined;
   /** The user who made it. */
@@ -403,6 +405,7 @@ export function sandbox(w: Wire["Sandbox"]): SandboxInfo {
     snapshotId: w.snapshot_id,
     description: w.description ?? "",
     metadata: w.metadata ?? {},
+    worker: w.worker,
     cause: w.cause && cause(w.cause),
     createdBy: w.created_by,
     workspaceId: w.workspace_id,

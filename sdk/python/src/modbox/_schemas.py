@@ -224,6 +224,9 @@ class SandboxInfo:
     description: str = ""
     #: The caller's own entries about it.
     metadata: Dict[str, str] = field(default_factory=dict)
+    #: The name of the worker that it is on; only for administrators of the installation. Absent while it is on none,
+    #: and if sandboxes run on the server's machine.
+    worker: Optional[str] = None
     #: Why it ended; None while it lives.
     cause: Optional[Cause] = _by(_object(Cause), default=None)
     #: The user who made it.
