@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modbox/modbox/internal/api/apitest"
 	"github.com/modbox/modbox/internal/cli/base"
 	"github.com/modbox/modbox/internal/doctor"
 	"github.com/modbox/modbox/internal/store/workerrows"
@@ -89,5 +90,30 @@ func TestDoctorOfAControlServer(t *testing.T) {
 	configure(", secret_dir: /does/not/exist")
 	if got := run(dir, base.ExitFailure)["workers"]; got.Status != doctor.Fail || !strings.Contains(got.Detail, "/does/not/exist") {
 		t.Errorf("without the authority: %+v", got)
+	}
+}
+
+// TestDoctorOfACluster checks flags and output; package prove has the tests of what is proved.
+func TestDoctorOfACluster(t *testing.T) {
+	for args, want := range map[string]string{
+		"--cluster --prove": "[cluster prove]", "--cluster --state-dir /x": "[cluster state-dir]", "--image x": "--image is for --cluster",
+	} {
+		if r := invoke(t, nil, "", append([]string{"doctor"}, strings.Fields(args)...)...); r.code != base.ExitUsage || !strings.Contains(r.stderr, want) {
+			t.Errorf("doctor %s = %+v, want %q", args, r, want)
+		}
+	}
+	s := apitest.New(t)
+	r := invoke(t, nil, "", "--url", s.URL, "--token", s.Token, "doctor", "--cluster")
+	if r.code != base.ExitFailure || !strings.HasPrefix(r.stdout, "fail    workers          does not hold: the server has no workers") || !strings.Contains(r.stdout, "\nok      nothing left ") {
+		t.Errorf("doctor --cluster without workers = %+v", r)
+	}
+	s, _ = apitest.NewOnWorkers(t, "one", "two")
+	r = invoke(t, nil, "", "--url", s.URL, "--token", s.Token, "doctor", "--cluster", "--image", "modbox/none", "--json")
+	var results []doctor.Result
+	if err := json.Unmarshal([]byte(r.stdout), &results); err != nil || r.code != base.ExitFailure {
+		t.Fatalf("doctor --cluster with an unknown image = %+v: %v", r, err)
+	}
+	if results[0].Status != doctor.OK || results[1].Name != "create" || results[1].Status != doctor.Fail || results[2].Status != doctor.Untried {
+		t.Errorf("doctor --cluster with an unknown image = %+v", results)
 	}
 }

@@ -23,7 +23,8 @@ import (
 // NewDoctorCommand returns the command "modbox doctor".
 func NewDoctorCommand(env *base.Env) *cobra.Command {
 	var local base.LocalFlags
-	var proves bool
+	var proves, cluster bool
+	var image string
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what this machine lacks to run sandboxes, and how to get it",
@@ -35,40 +36,30 @@ missing without which Modbox does not work.
 With --prove it then starts a second server on this machine, with a state of its own that
 it removes, and tries what the documentation promises: it makes sandboxes, exceeds their
 limits, pauses and forks them, kills them and the server, and looks for remains. This
-takes about a minute, at most ten. Exits with 1 when something does not hold.`,
+takes about a minute, at most ten. Exits with 1 when something does not hold.
+
+With --cluster it checks nothing on this machine. It proves a running server with workers
+through its API, as an administrator: it makes a sandbox, pauses it, drains its worker,
+resumes it with its memory on another worker, and forks it. It destroys what it made, and
+ends the drain, also when something does not hold and after Ctrl-C.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := local.Load(env)
-			if err != nil {
-				return err
-			}
 			show := func(r doctor.Result) { printCheck(env, r) }
 			if env.JSON {
 				show = nil
 			}
-			o := doctor.Options{
-				StateDir: cfg.StateDir, RunDir: cfg.RunDir, Listen: cfg.Listen, Running: statedir.RunningAddress(cfg.StateDir),
-				SharedOrigin: server.SharesOrigin(cfg), SharedOriginFix: server.PathURLsAdvice,
-				Capacity: func() (string, error) { return describeCapacity(cfg) },
-				Images:   func(ctx context.Context) (map[string]bool, error) { return image.BuiltImages(ctx, cfg) },
-				Platform: func() (string, string, error) { return describePlatform(cfg) },
-				Sandbox:  func(ctx context.Context) (doctor.Trial, error) { return trySandbox(ctx, cfg) },
-
-				FirstToken: func(ctx context.Context) (*doctor.FirstToken, error) { return DescribeFirstToken(ctx, cfg) },
-				Quarantine: func(ctx context.Context) (string, error) { return describeQuarantine(ctx, cfg) },
+			var results []doctor.Result
+			var err error
+			switch {
+			case cluster:
+				results, err = proveCluster(cmd.Context(), env, image, show)
+			case image != "":
+				err = base.UsageError("--image is for --cluster")
+			default:
+				results, err = checkHere(cmd.Context(), env, &local, proves, show)
 			}
-			if every := cfg.Backup.Every.Std(); every > 0 {
-				o.BackupEvery, o.LastBackup = every, func() (time.Time, error) { return server.LastBackup(cmd.Context(), cfg) }
-			}
-			if cfg.Worker.Listen != "" {
-				o.Workers = func(ctx context.Context) (string, string, error) { return describeWorkers(ctx, cfg) }
-			}
-			if cfg.Database.URL != "" {
-				o.Database = func(ctx context.Context) ([]string, error) { return server.DatabaseWarnings(ctx, cfg) }
-			}
-			results := doctor.Run(cmd.Context(), o, show)
-			if proves {
-				results = append(results, proveHere(cmd.Context(), cfg, show)...)
+			if err != nil {
+				return err
 			}
 			if env.JSON {
 				err = env.PrintJSON(results)
@@ -80,8 +71,46 @@ takes about a minute, at most ten. Exits with 1 when something does not hold.`,
 		},
 	}
 	cmd.Flags().BoolVar(&proves, "prove", false, "also try what the documentation promises, with a server and sandboxes of its own")
+	cmd.Flags().BoolVar(&cluster, "cluster", false, "prove the workers of a running server, through its API")
+	cmd.Flags().StringVar(&image, "image", "", "the image of the sandboxes of --cluster (default: the image of the workspace)")
 	local.Add(cmd)
+	for _, flag := range []string{"prove", "config", "state-dir", "run-dir"} {
+		cmd.MarkFlagsMutuallyExclusive("cluster", flag)
+	}
 	return cmd
+}
+
+// checkHere checks this machine, and with proves also tries what the documentation promises.
+func checkHere(ctx context.Context, env *base.Env, local *base.LocalFlags, proves bool, show func(doctor.Result)) ([]doctor.Result, error) {
+	cfg, err := local.Load(env)
+	if err != nil {
+		return nil, err
+	}
+	o := doctor.Options{
+		StateDir: cfg.StateDir, RunDir: cfg.RunDir, Listen: cfg.Listen, Running: statedir.RunningAddress(cfg.StateDir),
+		SharedOrigin: server.SharesOrigin(cfg), SharedOriginFix: server.PathURLsAdvice,
+		Capacity: func() (string, error) { return describeCapacity(cfg) },
+		Images:   func(ctx context.Context) (map[string]bool, error) { return image.BuiltImages(ctx, cfg) },
+		Platform: func() (string, string, error) { return describePlatform(cfg) },
+		Sandbox:  func(ctx context.Context) (doctor.Trial, error) { return trySandbox(ctx, cfg) },
+
+		FirstToken: func(ctx context.Context) (*doctor.FirstToken, error) { return DescribeFirstToken(ctx, cfg) },
+		Quarantine: func(ctx context.Context) (string, error) { return describeQuarantine(ctx, cfg) },
+	}
+	if every := cfg.Backup.Every.Std(); every > 0 {
+		o.BackupEvery, o.LastBackup = every, func() (time.Time, error) { return server.LastBackup(ctx, cfg) }
+	}
+	if cfg.Worker.Listen != "" {
+		o.Workers = func(ctx context.Context) (string, string, error) { return describeWorkers(ctx, cfg) }
+	}
+	if cfg.Database.URL != "" {
+		o.Database = func(ctx context.Context) ([]string, error) { return server.DatabaseWarnings(ctx, cfg) }
+	}
+	results := doctor.Run(ctx, o, show)
+	if proves {
+		results = append(results, proveHere(ctx, cfg, show)...)
+	}
+	return results, nil
 }
 
 // describePlatform describes the platform of new sandboxes.

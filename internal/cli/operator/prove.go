@@ -3,8 +3,11 @@ package operator
 import (
 	"context"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 
+	"github.com/modbox/modbox/internal/cli/base"
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/doctor"
 	"github.com/modbox/modbox/internal/doctor/prove"
@@ -40,6 +43,18 @@ func proveHere(ctx context.Context, cfg config.Config, seen func(doctor.Result))
 	return prove.Run(ctx, prove.Options{
 		Program: program, StateDir: cfg.StateDir, RunDir: cfg.RunDir, Images: filepath.Join(cfg.StateDir, statedir.ImagesDir), Image: ref,
 	}, seen)
+}
+
+// proveCluster proves the workers of a running server, with an image, "" for the default of the workspace. A terminal that is closed ends it as
+// Ctrl-C does, so that it undoes what it did.
+func proveCluster(ctx context.Context, env *base.Env, image string, seen func(doctor.Result)) ([]doctor.Result, error) {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
+	defer stop()
+	c, err := env.Client()
+	if err != nil {
+		return nil, err
+	}
+	return prove.RunCluster(ctx, prove.ClusterOptions{API: c, Image: image}, seen), nil
 }
 
 // imageToProve returns provenImage, or else the smallest image with a name.

@@ -105,25 +105,32 @@ func result(name, detail string, err error) doctor.Result {
 
 // tryRow tries a row within its time, with a server that runs.
 func (p *proof) tryRow(ctx context.Context, row row) doctor.Result {
+	return attempt(ctx, row.name, func(ctx context.Context) (string, error) {
+		if !p.Alive() {
+			if err := p.Launch(ctx); err != nil {
+				return "", untried("the server ended in the row before and did not start again: " + err.Error())
+			}
+		}
+		return row.try(ctx, p)
+	})
+}
+
+// attempt tries a row within its time.
+func attempt(ctx context.Context, name string, try func(context.Context) (string, error)) doctor.Result {
 	if ctx.Err() != nil {
 		reason := "the proof was interrupted"
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			reason = fmt.Sprintf("the rows before it took all of the %s", totalTime)
 		}
-		return result(row.name, "", untried(reason))
+		return result(name, "", untried(reason))
 	}
 	whole := ctx
 	ctx, cancel := context.WithTimeout(ctx, rowTime)
 	defer cancel()
-	if !p.Alive() {
-		if err := p.Launch(ctx); err != nil {
-			return result(row.name, "", untried("the server ended in the row before and did not start again: "+err.Error()))
-		}
-	}
 	began := time.Now()
-	detail, err := row.try(ctx, p)
+	detail, err := try(ctx)
 	if err != nil && whole.Err() != nil {
-		return result(row.name, "", untried("the proof was interrupted"))
+		return result(name, "", untried("the proof was interrupted"))
 	}
-	return result(row.name, fmt.Sprintf("%s (%.1f s)", detail, time.Since(began).Seconds()), err)
+	return result(name, fmt.Sprintf("%s (%.1f s)", detail, time.Since(began).Seconds()), err)
 }

@@ -16,6 +16,7 @@ import (
 // The limits of the sandboxes of a proof, and how much the rows try beyond them.
 const (
 	memory, disk   = "256Mi", "64Mi"
+	memoryBytes    = 256 << 20
 	tooMuchMemory  = "600M"
 	tooMuchDisk    = 100 // MiB
 	processes      = 16
@@ -43,78 +44,35 @@ func causeOf(sb *client.Sandbox) string {
 	return fmt.Sprintf(" (%s: %s)", sb.Cause.Code, sb.Cause.Message)
 }
 
-// sh runs a line of shell and returns its output; an exit code other than 0 is an error.
-func (p *proof) sh(ctx context.Context, id, line string) (string, error) {
-	res, err := p.API.Sandboxes.Exec(ctx, id, client.Command{Argv: []string{"/bin/sh", "-c", line}, Timeout: commandTimeout})
-	if err != nil {
-		return "", fmt.Errorf("run a command: %w", err)
-	}
-	if res.ExitCode != 0 {
-		return "", fmt.Errorf("a command ended with %d: %s", res.ExitCode, strings.TrimSpace(string(res.Stderr)))
-	}
-	return strings.TrimSpace(string(res.Stdout)), nil
-}
-
 // in makes a sandbox, runs try with it, and deletes it.
-func (p *proof) in(ctx context.Context, try func(id string) (string, error)) (string, error) {
+func (p *proof) in(ctx context.Context, try func(g guest) (string, error)) (string, error) {
 	sb, err := p.create(ctx)
 	if err != nil {
 		return "", err
 	}
-	detail, err := try(sb.ID)
+	detail, err := try(guest{p.API, sb.ID})
 	if _, e := p.API.Sandboxes.Delete(ctx, sb.ID); e != nil && !client.IsCode(e, client.NotFound) {
 		err = errors.Join(err, fmt.Errorf("destroy: %w", e))
 	}
 	return detail, err
 }
 
-// remembering starts a process whose answer is in its memory only, and says it into /tmp/answer when
-// there is /tmp/ask.
-const remembering = `(setsid sh -c 'x=kept-$$; while :; do if [ -e /tmp/ask ]; then rm /tmp/ask; echo $x > /tmp/answer.new; mv /tmp/answer.new /tmp/answer; fi; sleep 0.05; done' </dev/null >/dev/null 2>&1 &) ; echo ok`
-
-// asking asks the process of remembering.
-const asking = `rm -f /tmp/answer; touch /tmp/ask; i=0; while [ ! -e /tmp/answer ]; do i=$((i+1)); [ $i -lt 400 ] || exit 3; sleep 0.05; done; cat /tmp/answer`
-
-// remember starts the process of remembering, and returns its first answer.
-func (p *proof) remember(ctx context.Context, id string) (string, error) {
-	if _, err := p.sh(ctx, id, remembering); err != nil {
-		return "", err
-	}
-	return p.sh(ctx, id, asking)
-}
-
-// same checks that the process of remembering runs and answers as before.
-func (p *proof) same(ctx context.Context, id, want string) error {
-	switch got, err := p.sh(ctx, id, asking); {
-	case err != nil:
-		return fmt.Errorf("its process does not answer: %w", err)
-	case got != want:
-		return fmt.Errorf("its process answers %q, want %q", got, want)
-	}
-	return nil
-}
-
 func createAndExec(ctx context.Context, p *proof) (string, error) {
-	return p.in(ctx, func(id string) (string, error) {
-		const hello = "hello from a sandbox"
-		got, err := p.sh(ctx, id, "echo "+hello+" >/tmp/file && cat /tmp/file")
-		if err == nil && got != hello {
-			err = fmt.Errorf("a command printed %q, want %q", got, hello)
-		}
-		return "a sandbox runs a command, and its file has what it wrote", err
+	return p.in(ctx, func(g guest) (string, error) {
+		return "a sandbox runs a command, and its file has what it wrote", g.hello(ctx)
 	})
 }
 
 func memoryLimit(ctx context.Context, p *proof) (string, error) {
-	return p.in(ctx, func(id string) (string, error) {
-		got, err := p.sh(ctx, id, "head -c "+tooMuchMemory+" /dev/zero | tail -c "+tooMuchMemory+" | wc -c")
+	return p.in(ctx, func(g guest) (string, error) {
+		got, err := g.sh(ctx, "head -c "+tooMuchMemory+" /dev/zero | tail -c "+tooMuchMemory+" | wc -c")
 		if err == nil && got != "0" {
 			return "", fmt.Errorf("a command had %s of memory in a sandbox of %s", tooMuchMemory, memory)
 		}
 		if err == nil {
 			return "a command that needed " + tooMuchMemory + " in a sandbox of " + memory + " was killed; the sandbox runs", nil
 		}
-		sb, getErr := p.settled(ctx, id)
+		sb, getErr := p.settled(ctx, g.ref)
 		switch {
 		case getErr != nil:
 			return "", getErr
@@ -143,8 +101,8 @@ func (p *proof) settled(ctx context.Context, id string) (*client.Sandbox, error)
 }
 
 func processLimit(ctx context.Context, p *proof) (string, error) {
-	return p.in(ctx, func(id string) (string, error) {
-		res, err := p.API.Sandboxes.Exec(ctx, id, client.Command{
+	return p.in(ctx, func(g guest) (string, error) {
+		res, err := p.API.Sandboxes.Exec(ctx, g.ref, client.Command{
 			Argv:    []string{"/bin/sh", "-c", fmt.Sprintf("i=0; while [ $i -lt %d ]; do sleep 1000 & i=$((i+1)); done; wait", 4*processes)},
 			Timeout: commandTimeout, Limits: client.Limits{Processes: processes},
 		})
@@ -154,21 +112,21 @@ func processLimit(ctx context.Context, p *proof) (string, error) {
 		if res.LimitExceeded != client.LimitProcesses {
 			return "", fmt.Errorf("a command with a limit of %d processes started %d and ended with %d", processes, 4*processes, res.ExitCode)
 		}
-		_, err = p.sh(ctx, id, "true")
+		_, err = g.sh(ctx, "true")
 		return fmt.Sprintf("a command that started more than %d processes was killed; the sandbox runs", processes), err
 	})
 }
 
 func diskLimit(ctx context.Context, p *proof) (string, error) {
-	return p.in(ctx, func(id string) (string, error) {
-		got, err := p.sh(ctx, id, fmt.Sprintf("if head -c %dM /dev/zero > /fill 2>/dev/null; then echo all; fi; wc -c < /fill", tooMuchDisk))
+	return p.in(ctx, func(g guest) (string, error) {
+		got, err := g.sh(ctx, fmt.Sprintf("if head -c %dM /dev/zero > /fill 2>/dev/null; then echo all; fi; wc -c < /fill", tooMuchDisk))
 		if err != nil {
 			return "", err
 		}
 		if strings.HasPrefix(got, "all") {
 			return "", fmt.Errorf("a sandbox with a disk of %s wrote %d MiB", disk, tooMuchDisk)
 		}
-		_, err = p.sh(ctx, id, "rm /fill && echo again > /file && cat /file")
+		_, err = g.sh(ctx, "rm /fill && echo again > /file && cat /file")
 		return fmt.Sprintf("a sandbox with a disk of %s could write %s bytes of %d MiB, and again after it removed them", disk, got, tooMuchDisk), err
 	})
 }
@@ -199,8 +157,8 @@ func networkOff(ctx context.Context, p *proof) (string, error) {
 			}
 		}()
 	}
-	return p.in(ctx, func(id string) (string, error) {
-		if _, err := p.sh(ctx, id, "command -v bash"); err != nil {
+	return p.in(ctx, func(g guest) (string, error) {
+		if _, err := g.sh(ctx, "command -v bash"); err != nil {
 			return "", untried("the image " + p.image + " has no bash, which the row needs to connect")
 		}
 		for _, target := range targets {
@@ -208,7 +166,7 @@ func networkOff(ctx context.Context, p *proof) (string, error) {
 			if err != nil {
 				return "", err
 			}
-			got, err := p.sh(ctx, id, fmt.Sprintf("if timeout 5 bash -c 'exec 3<>/dev/tcp/%s/%s' 2>/dev/null; then echo connected; else echo refused; fi", host, port))
+			got, err := g.sh(ctx, fmt.Sprintf("if timeout 5 bash -c 'exec 3<>/dev/tcp/%s/%s' 2>/dev/null; then echo connected; else echo refused; fi", host, port))
 			if err != nil {
 				return "", err
 			}
@@ -221,12 +179,11 @@ func networkOff(ctx context.Context, p *proof) (string, error) {
 }
 
 func pauseAndResume(ctx context.Context, p *proof) (string, error) {
-	return p.in(ctx, func(id string) (string, error) {
-		want, err := p.remember(ctx, id)
-		if err != nil {
+	return p.in(ctx, func(g guest) (string, error) {
+		if err := g.startCounter(ctx); err != nil {
 			return "", err
 		}
-		if _, err := p.API.Sandboxes.Pause(ctx, id); err != nil {
+		if _, err := p.API.Sandboxes.Pause(ctx, g.ref); err != nil {
 			return "", fmt.Errorf("pause: %w", err)
 		}
 		for len(p.BoxProcesses()) > 0 { // of a sandbox of an earlier row, perhaps
@@ -236,20 +193,19 @@ func pauseAndResume(ctx context.Context, p *proof) (string, error) {
 			case <-time.After(poll):
 			}
 		}
-		if _, err := p.API.Sandboxes.Resume(ctx, id, client.ResumeOptions{}); err != nil {
+		if _, err := p.API.Sandboxes.Resume(ctx, g.ref, client.ResumeOptions{}); err != nil {
 			return "", fmt.Errorf("resume: %w", err)
 		}
-		return "a paused sandbox has no process on the host; its process goes on with its memory", p.same(ctx, id, want)
+		return "a paused sandbox has no process on the host; its process goes on with its memory", g.counts(ctx, 2)
 	})
 }
 
 func fork(ctx context.Context, p *proof) (string, error) {
-	return p.in(ctx, func(id string) (string, error) {
-		want, err := p.remember(ctx, id)
-		if err != nil {
+	return p.in(ctx, func(g guest) (string, error) {
+		if err := g.startCounter(ctx); err != nil {
 			return "", err
 		}
-		children, err := p.API.Sandboxes.Fork(ctx, id, client.ForkOptions{Count: 2})
+		children, err := p.API.Sandboxes.Fork(ctx, g.ref, client.ForkOptions{Count: 2})
 		if err != nil {
 			return "", fmt.Errorf("fork: %w", err)
 		}
@@ -257,25 +213,25 @@ func fork(ctx context.Context, p *proof) (string, error) {
 			if child.Err != nil {
 				return "", fmt.Errorf("fork: %w", child.Err)
 			}
-			if err := p.same(ctx, child.Sandbox.ID, want); err != nil {
-				return "", fmt.Errorf("fork %s: %w", child.Sandbox.ID, err)
+			fork := guest{p.API, child.Sandbox.ID}
+			if err := fork.counts(ctx, 2); err != nil {
+				return "", fmt.Errorf("fork %s: %w", fork.ref, err)
 			}
-			if _, err := p.sh(ctx, child.Sandbox.ID, "echo child > /tmp/mine"); err != nil {
+			if _, err := fork.sh(ctx, "echo child > mine"); err != nil {
 				return "", err
 			}
 			defer p.API.Sandboxes.Delete(context.WithoutCancel(ctx), child.Sandbox.ID) //nolint:errcheck // the end of the proof deletes all
 		}
-		if got, err := p.sh(ctx, id, "if [ -e /tmp/mine ]; then echo seen; else echo none; fi"); err != nil || got != "none" {
+		if got, err := g.sh(ctx, "if [ -e mine ]; then echo seen; else echo none; fi"); err != nil || got != "none" {
 			return "", errors.Join(err, errors.New("the file of a fork is in its parent"))
 		}
-		return "two forks have the memory of their parent, which goes on and does not see their files", p.same(ctx, id, want)
+		return "two forks have the memory of their parent, which goes on and does not see their files", g.counts(ctx, 2)
 	})
 }
 
 func killedServer(ctx context.Context, p *proof) (string, error) {
-	return p.in(ctx, func(id string) (string, error) {
-		want, err := p.remember(ctx, id)
-		if err != nil {
+	return p.in(ctx, func(g guest) (string, error) {
+		if err := g.startCounter(ctx); err != nil {
 			return "", err
 		}
 		if err := p.Signal(ctx, syscall.SIGKILL); err != nil {
@@ -286,7 +242,7 @@ func killedServer(ctx context.Context, p *proof) (string, error) {
 			return "", err
 		}
 		ready := time.Since(began)
-		return fmt.Sprintf("a sandbox outlives SIGKILL of the server, which answers again after %.1f s", ready.Seconds()), p.same(ctx, id, want)
+		return fmt.Sprintf("a sandbox outlives SIGKILL of the server, which answers again after %.1f s", ready.Seconds()), guest{p.API, g.ref}.counts(ctx, 2)
 	})
 }
 
@@ -315,9 +271,8 @@ func killedSandbox(ctx context.Context, p *proof) (string, error) {
 }
 
 func destroy(ctx context.Context, p *proof) (string, error) {
-	detail, err := p.in(ctx, func(id string) (string, error) {
-		_, err := p.remember(ctx, id)
-		return "a destroyed sandbox leaves no process, mount, control group or file while the server runs", err
+	detail, err := p.in(ctx, func(g guest) (string, error) {
+		return "a destroyed sandbox leaves no process, mount, control group or file while the server runs", g.startCounter(ctx)
 	})
 	if err != nil {
 		return "", err
