@@ -194,7 +194,8 @@ func (s *Store) Get(ctx context.Context, id sandbox.CheckpointID) (st State, err
 	return st, nil
 }
 
-// Place returns the path at which a server has a file of [State.Parts]. Errors: Invalid for a name that it does not know.
+// Place returns the path at which a server has a file of [State.Parts]. Errors: Invalid for a name that it does not know. A server whose
+// workers have such files has no Place, and fetches none.
 type Place func(name string) (string, error)
 
 // Fetch writes a state to a directory, which appears when it is complete and on the disk, and its missing parts to their places. It does
@@ -271,10 +272,10 @@ func (s *Store) takeSpace(st *State, dir string) (release func(), err error) {
 
 // fetchParts writes the parts of a state that the server does not have.
 func (s *Store) fetchParts(ctx context.Context, st *State, place Place) error {
+	if place == nil {
+		return nil
+	}
 	for _, f := range st.Parts {
-		if place == nil {
-			return sandbox.Errorf(sandbox.Unsupported, "the saved state needs %.200q, which this server cannot use", f.Name)
-		}
 		to, err := place(f.Name)
 		if err != nil {
 			return err

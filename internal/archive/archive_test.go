@@ -274,3 +274,21 @@ func TestBlobsOfStatesAreInUse(t *testing.T) {
 		t.Error("the fetched state is another")
 	}
 }
+
+// TestPartsOfWorkersStay fetches a state with parts to a server whose workers have them.
+func TestPartsOfWorkersStay(t *testing.T) {
+	s, _ := open(t, "file://"+t.TempDir(), nil)
+	src := source(sandbox.NewCheckpointID(), state(t))
+	part := filepath.Join(t.TempDir(), "agent.erofs")
+	if err := os.WriteFile(part, []byte("agent"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	src.Parts = []string{part}
+	if _, _, err := s.Put(t.Context(), src); err != nil {
+		t.Fatal(err)
+	}
+	to := filepath.Join(t.TempDir(), "fetched")
+	if err := s.Fetch(t.Context(), src.ID, to, nil); err != nil || !cmp.Equal(tree(t, src.Dir), tree(t, to)) {
+		t.Errorf("Fetch = %v, or another state", err)
+	}
+}

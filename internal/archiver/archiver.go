@@ -49,9 +49,6 @@ type Config struct {
 	Grace time.Duration
 	// After is the time after which paused sandboxes are archived; 0 for never.
 	After time.Duration
-	// Worker says that a worker runs the sandboxes. Then none is archived: its driver cannot say which files beside a saved state a restore
-	// needs, and removes them when the state is not on the disk.
-	Worker bool
 	// Installation is the installation whose states the sweep removes.
 	Installation string
 	// Observe, if set, is called with the begin and the result of each upload and fetch.
@@ -177,9 +174,6 @@ func (s *Service) Archive(ctx context.Context, c sandbox.Caller, ref string) (sa
 func (s *Service) supported() error {
 	if s.cfg.URL == "" {
 		return sandbox.Errorf(sandbox.Unsupported, "this server archives no sandboxes; an administrator can set archive.url")
-	}
-	if s.cfg.Worker {
-		return sandbox.Errorf(sandbox.Unsupported, "this server archives no sandboxes, because a worker runs them (worker.listen)")
 	}
 	return nil
 }

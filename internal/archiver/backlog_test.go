@@ -309,18 +309,3 @@ func TestStatesThatCannotBeSentHoldUpNothing(t *testing.T) {
 		})
 	}
 }
-
-// TestWorkerKeepsTheBacklog runs a server that archives nothing.
-func TestWorkerKeepsTheBacklog(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		f.cfg.Worker = true
-		f.pause("a", 1)
-		f.run(func() {
-			time.Sleep(time.Hour)
-			if len(f.begun) != 0 {
-				t.Error("a server with a worker archives a sandbox")
-			}
-		})
-	})
-}

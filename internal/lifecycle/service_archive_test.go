@@ -244,21 +244,6 @@ func TestEventsOfArchivedSandboxes(t *testing.T) {
 	}
 }
 
-// TestServerWithAWorkerArchivesNothing names the setting.
-func TestServerWithAWorkerArchivesNothing(t *testing.T) {
-	e := archiving(t)
-	e.cfg.Archive.Worker = true
-	s := e.start()
-	s.run(lifecycle.CreateRequest{Name: "s"})
-	s.pause("s")
-	if _, err := s.Archives().Archive(t.Context(), s.caller, "s"); sandbox.CodeOf(err) != sandbox.Unsupported || !strings.Contains(err.Error(), "worker.listen") {
-		t.Errorf("archive = %v, want unsupported, naming worker.listen", err)
-	}
-	if sb := s.get("s"); !sb.ArchivedAt.IsZero() || len(e.saved(string(sb.ID))) != 1 {
-		t.Errorf("the sandbox is archived: %+v", sb)
-	}
-}
-
 // TestServerThatIsKilledBeforeAFetchIsRecorded kills the server when the state is on the disk and its row still says that it is archived.
 func TestServerThatIsKilledBeforeAFetchIsRecorded(t *testing.T) {
 	e := archiving(t)

@@ -17,7 +17,6 @@ import (
 var otherValues = map[string]string{
 	"backup.every": "1h", "backup.directory": "/elsewhere", "backup.keep": "3", "backup.images": "all", "backup.url": "file:///bucket", "backup.key_file": "/elsewhere/key",
 	"archive.url": "file:///archive", "archive.key_file": "/elsewhere/key", "archive.after": "1h", "archive.grace": "1h",
-	"worker.listen":                 "127.0.0.1:7", // the server archives no sandboxes; TestWorker of the end-to-end tests shows the rest
 	"oidc":                          `[{"name":"acme","issuer":"https://id.example.com","client_id":"modbox"}]`,
 	"public_url":                    "https://modbox.example.com",
 	"console.url":                   "https://console.example.com",
@@ -90,6 +89,7 @@ var elsewhere = map[string]bool{
 	"tls.acme.ca_file": true, "tls.acme.http_listen": true, "tls.acme.dns_program": true, // test/acme
 	"log.level": true, "log.format": true, "http.drain_timeout": true, "network.ca_file": true,
 	"database.password_file": true, // TestDatabasePassword
+	"worker.listen":          true, // TestWorker
 	"worker.secret_dir":      true, // TestSecretDir
 	"secrets.key_file":       true, "http.trusted_proxies": true,
 	"traces.endpoint": true, "traces.percent": true, "traces.headers_file": true, // test/monitoring, as the next five

@@ -1,0 +1,65 @@
+package e2e_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/internal/object/objecttest"
+	"github.com/modbox/modbox/internal/store/storetest"
+)
+
+// TestLostControlServerS3 loses a control server with its disk. Another server, with the same database, bucket, keys and images, resumes
+// the archived sandbox with its process.
+func TestLostControlServerS3(t *testing.T) {
+	bucket, cluster := objecttest.Start(t), storetest.StartCluster(t)
+	if err := os.Chmod(cluster.Dir, 0o755); err != nil { // for the socket
+		t.Fatal(err)
+	}
+	lost, next := newStateDir(t), newStateDir(t)
+	args := []string{"--database-url", cluster.URL("postgres"), "--archive-url", bucket.URL("archive")}
+	a, b := newControlServer(t, lost, args...), newControlServer(t, next, args...)
+	a.launch()
+	joinWorker(t, lost, a.workers, b.workers)
+	a.active()
+	a.buildBusybox()
+	sb, err := a.Sandboxes.Create(t.Context(), client.CreateOptions{Image: "app:v1", WaitUpTo: 5 * time.Minute})
+	if err != nil || sb.State != client.Running {
+		t.Fatalf("create: %+v, %v", sb, err)
+	}
+	number := a.counting(sb.ID)
+	before := number(a)
+	if _, err := a.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := a.Sandboxes.Archive(t.Context(), sb.ID); err != nil || got.ArchivedAt == nil {
+		t.Fatalf("archive: %+v, %v", got, err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(lost, "checkpoints", sb.ID, "*")); len(left) > 0 {
+		t.Errorf("local files of an archived sandbox: %v", left)
+	}
+
+	a.end(os.Kill)
+	for _, name := range []string{"worker", "token", "secret.key", "images"} { // an operator has copies of them
+		if out, err := exec.Command("cp", "-a", filepath.Join(lost, name), next).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	if err := os.RemoveAll(lost); err != nil {
+		t.Fatal(err)
+	}
+	b.launch()
+	b.active()
+	got, err := b.Sandboxes.Resume(t.Context(), sb.ID, client.ResumeOptions{Memory: client.MemoryRequire})
+	if err != nil || got.State != client.Running {
+		t.Fatalf("resume: %+v, %v", got, err)
+	}
+	until(t, fmt.Sprintf("the number goes on from %d", before), func() bool { return number(b) > before })
+	if _, err := b.Sandboxes.Delete(t.Context(), sb.ID); err != nil {
+		t.Error(err)
+	}
+}
