@@ -169,41 +169,6 @@ func (d *Driver) Destroy(ctx context.Context, id sandbox.ID) error {
 // memberTimeout bounds the answer of a worker to a call that all workers get. One that hangs counts as away.
 const memberTimeout = 30 * time.Second
 
-// within calls f with a time limit, after which it returns [driver.ErrAway]; f may go on for a while.
-func within[T any](ctx context.Context, limit time.Duration, f func(context.Context) (T, error)) (T, error) {
-	type answer struct {
-		value T
-		err   error
-	}
-	limited, cancel := context.WithTimeout(ctx, limit)
-	done := make(chan answer, 1)
-	go func() {
-		defer cancel()
-		value, err := f(limited)
-		done <- answer{value, err}
-	}()
-	select {
-	case a := <-done:
-		if a.err != nil && limited.Err() != nil && ctx.Err() == nil && errors.Is(a.err, context.DeadlineExceeded) {
-			a.err = driver.ErrAway
-		}
-		return a.value, a.err
-	case <-limited.Done():
-	}
-	var none T
-	select {
-	case a := <-done:
-		if a.err == nil || ctx.Err() != nil {
-			return a.value, a.err
-		}
-	default:
-	}
-	if ctx.Err() != nil {
-		return none, context.Cause(ctx)
-	}
-	return none, driver.ErrAway
-}
-
 // eachMember calls f for all workers that are not away at the same time, and returns the results of the workers for which it succeeds. Errors:
 // of f for any worker, except for workers that turn out to be away; [driver.ErrAway] if all are away.
 func eachMember[T any](ctx context.Context, d *Driver, f func(context.Context, *member) (T, error)) ([]T, error) {
