@@ -226,6 +226,10 @@ func (d *faultyDriver) Start(ctx context.Context, id sandbox.ID) error {
 	return d.faults.do("driver.Start", func() error { return d.Driver.Start(ctx, id) })
 }
 
+func (d *faultyDriver) Recover(ctx context.Context, id sandbox.ID, h driver.Handle) error {
+	return d.faults.do("driver.Recover", func() error { return d.Driver.Recover(ctx, id, h) })
+}
+
 func (d *faultyDriver) Furnish(ctx context.Context, id sandbox.ID, rootfs string) (layers int, err error) {
 	d.furnished.Store(id, rootfs)
 	err = d.faults.do("driver.Furnish", func() error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
@@ -128,11 +129,12 @@ type Deps struct {
 type Service struct {
 	*lookup.Finder[*entry]
 
-	cfg     Config
-	log     *slog.Logger
-	metrics *telemetry.Metrics
-	work    *background.Group // between Start and Close
-	ctx     context.Context   // of work
+	cfg       Config
+	log       *slog.Logger
+	metrics   *telemetry.Metrics
+	work      *background.Group // between Start and Close
+	recovered atomic.Bool       // Start has taken over all sandboxes
+	ctx       context.Context   // of work
 
 	// Sandboxes, and the facts about them.
 	boxes  *box.Index[*entry]
@@ -243,6 +245,7 @@ func (s *Service) Start(ctx context.Context) error {
 			return err
 		}
 	}
+	s.recovered.Store(true)
 	s.work.Go(s.sweeper.run)
 	s.work.Go(func() { autocheckpoint.New(s.automatic, s.cfg.AutoCheckpoints, time.Second).Run(s.ctx) })
 	s.work.Go(func() { s.reliever.Run(s.ctx) })

@@ -26,9 +26,12 @@ const (
 
 // Vacate moves sandboxes whose worker is being ended: it pauses each that runs, with its memory, for a reason that its events show, and
 // resumes it where there is space. It returns when all were tried, with the sandboxes that were just changing their state, as at their
-// start: they can be tried again. A sandbox that cannot be saved goes on where it is. A sandbox that cannot be resumed stays paused; for half an
+// start, and all before the service has taken over the sandboxes: they can be tried again. A sandbox that cannot be saved goes on where it is. A sandbox that cannot be resumed stays paused; for half an
 // hour it is tried again, unless it is paused by another call meanwhile. Ids of other boxes are passed over. After the end of ctx no other sandbox is paused.
 func (s *Service) Vacate(ctx context.Context, ids []sandbox.ID, why string) (busy []sandbox.ID) {
+	if !s.recovered.Load() {
+		return ids // else a sandbox could be saved and ended while its box is taken over
+	}
 	var all errgroup.Group
 	var mu sync.Mutex // guards busy and stuck
 	var stuck []move

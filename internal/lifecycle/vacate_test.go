@@ -136,3 +136,37 @@ func TestVacateDuringStart(t *testing.T) {
 		t.Errorf("Vacate() after the end of its context = %v, the sandbox is %s", busy, s.get("s").State)
 	}
 }
+
+// TestVacateDuringRecovery checks that a sandbox whose box is being taken over is not moved before that is done: the box would be saved and ended
+// meanwhile, and the sandbox with it.
+func TestVacateDuringRecovery(t *testing.T) {
+	e := newEnv(t)
+	first := e.start()
+	sb := first.run(lifecycle.CreateRequest{Name: "s"})
+	first.write("s", "/file", "kept")
+	first.stop()
+	s := e.prepare()
+	begun, release, started := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	s.driver.faults.on(func(_ int, call string) error {
+		if call == "driver.Recover" {
+			close(begun)
+			<-release
+		}
+		return nil
+	}, nil)
+	go func() { started <- s.Start(t.Context()) }()
+	<-begun
+	if busy := s.Vacate(t.Context(), []sandbox.ID{sb.ID}, "the worker w is being ended"); !slices.Equal(busy, []sandbox.ID{sb.ID}) {
+		t.Errorf("Vacate() = %v during the start of the server", busy)
+	}
+	close(release)
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	if busy := s.Vacate(t.Context(), []sandbox.ID{sb.ID}, "the worker w is being ended"); len(busy) > 0 {
+		t.Errorf("Vacate() = %v after the start of the server", busy)
+	}
+	if got := s.get("s"); got.State != sandbox.Running || got.MemoryLost != "" || s.readFile("s", "/file") != "kept" {
+		t.Errorf("the sandbox is %+v", got)
+	}
+}
