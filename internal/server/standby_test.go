@@ -174,7 +174,7 @@ func runFakeWorker(t *testing.T, stateDir string, addresses ...string) *fake.Hos
 	log := slog.New(slog.DiscardHandler)
 	dir := t.TempDir()
 	host := fake.NewHost(t.TempDir())
-	state, err := worker.OpenState(dir)
+	state, err := worker.OpenState(dir, "")
 	if err != nil {
 		t.Fatal(err)
 	}

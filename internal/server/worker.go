@@ -230,6 +230,8 @@ type WorkerOptions struct {
 	// Join are the addresses of the server, which is at one of them, and TokenFile is the file with its token.
 	Join      []string
 	TokenFile string
+	// ID is the id of the worker, if the server has chosen it; "": the first start chooses it.
+	ID string
 	// Name is the worker's name; "" is the host name. The server changes it if another worker has it.
 	Name string
 	// HealthListen is an address at which the probes of Kubernetes are answered; "" for none.
@@ -261,7 +263,7 @@ func RunWorker(ctx context.Context, o WorkerOptions) (err error) {
 		}
 		defer unlock()
 	}
-	state, err := worker.OpenState(cfg.StateDir)
+	state, err := worker.OpenState(cfg.StateDir, o.ID)
 	if err != nil {
 		return err
 	}

@@ -54,7 +54,7 @@ func TestReadJoined(t *testing.T) {
 
 func TestKey(t *testing.T) {
 	dir := t.TempDir()
-	first, err := OpenState(dir)
+	first, err := OpenState(dir, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,13 +62,13 @@ func TestKey(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%s has mode %v, %v", keyFile, info.Mode(), err)
 	}
-	if again, err := OpenState(dir); err != nil || !again.key.Equal(first.key) {
+	if again, err := OpenState(dir, ""); err != nil || !again.key.Equal(first.key) {
 		t.Errorf("OpenState() again has another key, or %v", err)
 	}
 	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenState(dir); err == nil || !strings.Contains(err.Error(), keyFile) {
+	if _, err := OpenState(dir, ""); err == nil || !strings.Contains(err.Error(), keyFile) {
 		t.Errorf("OpenState() with a damaged key = %v, want an error with the path", err)
 	}
 }

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/rand"
 	"encoding/json"
@@ -10,13 +11,23 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 
 	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-var workerID = regexp.MustCompile(`^worker-[A-Z2-7]{26}$`)
+var workerID = regexp.MustCompile(`^(worker|pod)-[A-Z2-7]{26}$`)
+
+// suppliedPrefix begins the ids of workers that the control plane has made, each for a box.
+const suppliedPrefix = "pod-"
+
+// NewSuppliedID returns an id for a worker that the control plane makes for a box.
+func NewSuppliedID() string { return suppliedPrefix + rand.Text() }
+
+// Supplied reports whether an id is of [NewSuppliedID].
+func Supplied(id string) bool { return strings.HasPrefix(id, suppliedPrefix) }
 
 // parseWorkerID returns an id of a worker, and whether it is one.
 func parseWorkerID(text string) (string, bool) { return text, workerID.MatchString(text) }
@@ -43,8 +54,8 @@ type kept struct {
 	Epoch        int64  `json:"epoch,omitempty"`
 }
 
-// OpenState returns the state in a directory. The first call makes it.
-func OpenState(dir string) (*State, error) {
+// OpenState returns the state in a directory. The first call makes it, with an id; "" is a new id.
+func OpenState(dir, id string) (*State, error) {
 	key, err := openKey(dir)
 	if err != nil {
 		return nil, fmt.Errorf("key of the worker: %w", err)
@@ -53,7 +64,10 @@ func OpenState(dir string) (*State, error) {
 	text, err := os.ReadFile(s.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		s.kept.ID = "worker-" + rand.Text()
+		s.kept.ID = cmp.Or(id, "worker-"+rand.Text())
+		if _, ok := parseWorkerID(s.kept.ID); !ok {
+			return nil, fmt.Errorf("%q is not the id of a worker", id)
+		}
 		return s, s.write()
 	case err != nil:
 		return nil, fmt.Errorf("state of the worker: %w", err)
@@ -63,6 +77,9 @@ func OpenState(dir string) (*State, error) {
 	}
 	if _, ok := parseWorkerID(s.kept.ID); !ok {
 		return nil, fmt.Errorf("state of the worker %s: %q is not the id of a worker", s.path, s.kept.ID)
+	}
+	if id != "" && id != s.kept.ID {
+		return nil, fmt.Errorf("state of the worker %s: it is of %s, not of %s", s.path, s.kept.ID, id)
 	}
 	return s, nil
 }

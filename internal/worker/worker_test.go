@@ -70,7 +70,7 @@ func newControl(t *testing.T) *control {
 // dialer returns the dialer of a worker with a token.
 func (c *control) dialer(t *testing.T, token string) *Dialer {
 	t.Helper()
-	s, err := OpenState(t.TempDir())
+	s, err := OpenState(t.TempDir(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,7 @@ func TestSilentClients(t *testing.T) {
 
 func TestState(t *testing.T) {
 	dir := t.TempDir()
-	s, err := OpenState(dir)
+	s, err := OpenState(dir, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +234,7 @@ func TestState(t *testing.T) {
 			t.Errorf("Admit(%s, %d) = %v, want %q", step.installation, step.epoch, err, step.want)
 		}
 	}
-	again, err := OpenState(dir)
+	again, err := OpenState(dir, "")
 	if err != nil || again.ID() != s.ID() {
 		t.Fatalf("OpenState() again = %v, %v", again, err)
 	}
@@ -246,7 +246,7 @@ func TestState(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, stateFile), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := OpenState(dir); err == nil || !strings.Contains(err.Error(), stateFile) {
+		if _, err := OpenState(dir, ""); err == nil || !strings.Contains(err.Error(), stateFile) {
 			t.Errorf("OpenState() of %q = %v, want an error with the path", text, err)
 		}
 	}

@@ -36,6 +36,7 @@ it pauses each sandbox with its memory, and resumes it there.`,
 	}
 	cmd.Flags().StringSliceVar(&o.Join, "join", nil, "address of the server, worker.listen; several, separated by commas, of a server with standbys")
 	cmd.Flags().StringVar(&o.TokenFile, "token-file", "", "file with the server's token for workers")
+	cmd.Flags().StringVar(&o.ID, "id", "", "id of the worker, if the server has chosen it (a Pod for a sandbox)")
 	cmd.Flags().StringVar(&o.Name, "name", "", "name of the worker; empty: the host name")
 	cmd.Flags().StringVar(&o.HealthListen, "health-listen", "", "address for probes: /healthz, and /readyz while the server uses the connection")
 	cmd.Flags().DurationVar(&o.DrainTimeout, "drain-timeout", 0, "time at the end to move sandboxes to other workers; 0: none moves")

@@ -61,7 +61,7 @@ func New(t *testing.T, open func() (driver.Driver, error), saved remote.Saved, v
 		t.Fatal(err)
 	}
 	r.token = string(text)
-	if r.state, err = worker.OpenState(t.TempDir()); err != nil {
+	if r.state, err = worker.OpenState(t.TempDir(), ""); err != nil {
 		t.Fatal(err)
 	}
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
