@@ -158,6 +158,9 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if err := p.Services.Start(ctx); err != nil {
 		return nil, err
 	}
+	if p.fleet != nil {
+		p.fleet.RemoveUnused() // all boxes were recovered
+	}
 	cu.Add(func() { p.endWork(ctx, log) })
 	cu.Add(front.EndSessions)
 	shell.open(cfg, &p, log, &cu)

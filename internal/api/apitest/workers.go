@@ -118,4 +118,6 @@ func NewWorkerBox(t testing.TB, d *fleet.Driver) (id sandbox.ID, on string) {
 type workerRows struct{}
 
 func (workerRows) List(context.Context) ([]worker.Record, error) { return nil, nil }
+func (workerRows) Delete(context.Context, string) error          { return nil }
+
 func (workerRows) Save(_ context.Context, _ worker.Record) error { return nil }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/modbox/modbox/internal/broadcast"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/remote"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -31,7 +32,13 @@ type board struct {
 	failed  time.Time             // guarded by mu; when it was logged last that a worker fails
 	late    bool                  // guarded by mu; any known worker may be the first: [Driver.Ready] waited long enough for the others
 	members []*member             // guarded by mu; the first that joined first, including removed workers
+	ids     map[string]*member    // guarded by mu; the members by their ids
 	places  map[sandbox.ID]*place // guarded by mu; boxes, and boxes that are going to be made
+
+	expected map[string]*expectation // guarded by mu; supplied workers that are going to connect, by their ids
+	settled  bool                    // guarded by mu; all boxes were recovered, so a supplied worker without a box is of no use
+	vacant   []*member               // guarded by mu; supplied workers that are to be removed
+	emptied  broadcast.Broadcast     // vacant has another worker
 }
 
 // member is a worker. Its fields but boxes are guarded by the mu of the board.
@@ -48,6 +55,8 @@ type member struct {
 	link      int        // number of its last connection
 	connected bool       // its last connection is in use
 	since     time.Time  // when the last connection ended; zero before there was one
+	lost      string     // why it ended by itself; "": it did not
+	forgotten bool       // its record was removed; guarded by saving
 	placed    int        // boxes on it, or going to be made
 	promised  int64      // memory of these boxes
 }
@@ -66,6 +75,8 @@ type place struct {
 // Preconditions: b.mu is held.
 func (b *board) away(m *member) error {
 	switch {
+	case m.record.Status == worker.Gone && m.lost != "":
+		return sandbox.Wrap(sandbox.Unavailable, errLost, "%s", m.lost)
 	case m.record.Status == worker.Gone:
 		return errLost
 	case m.connected || time.Since(m.since) < b.patience:
@@ -85,7 +96,7 @@ func (b *board) hold(spec driver.Spec, except map[*member]bool) (p *place, relea
 	p = b.places[spec.ID]
 	if p != nil && p.member.record.Status == worker.Gone { // the box is lost
 		p.box = false
-		delete(b.places, spec.ID)
+		b.removePlace(spec.ID, p)
 		p = nil
 	}
 	if fresh = p == nil; fresh {
@@ -95,13 +106,20 @@ func (b *board) hold(spec driver.Spec, except map[*member]bool) (p *place, relea
 		}
 		p = b.add(spec.ID, m, spec.Resources.MemoryBytes)
 	}
+	return p, b.holdPlace(spec.ID, p), fresh, nil
+}
+
+// holdPlace keeps a place until release is called.
+//
+// Preconditions: b.mu is held.
+func (b *board) holdPlace(id sandbox.ID, p *place) (release func()) {
 	p.holds++
-	return p, sync.OnceFunc(func() {
+	return sync.OnceFunc(func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		p.holds--
-		b.dropUnused(spec.ID, p)
-	}), fresh, nil
+		b.dropUnused(id, p)
+	})
 }
 
 // add gives a box a place.
@@ -122,9 +140,17 @@ func (b *board) dropUnused(id sandbox.ID, p *place) {
 	if p.box || p.holds > 0 || b.places[id] != p {
 		return
 	}
+	b.removePlace(id, p)
+}
+
+// removePlace removes the place of a box.
+//
+// Preconditions: b.mu is held.
+func (b *board) removePlace(id sandbox.ID, p *place) {
 	delete(b.places, id)
 	p.member.placed--
 	p.member.promised -= p.memory
+	b.vacateUnused(p.member)
 }
 
 // best returns the worker for a new box: the worker with the most memory that is promised to no box, among the workers for new boxes on
@@ -224,7 +250,7 @@ func (b *board) refused(refusal error, asked map[*member]bool) error {
 		return refusal
 	}
 	for _, m := range b.members {
-		if m.record.Status != worker.Gone && !asked[m] {
+		if m.record.Status != worker.Gone && !asked[m] && !worker.Supplied(m.record.ID) {
 			return sandbox.Wrap(sandbox.Unavailable, errors.Join(driver.ErrAway, refusal), "no connected worker with space for the sandbox can restore its memory; the worker %s was not asked: it is away, full or being drained", m.record.Name)
 		}
 	}
@@ -258,17 +284,18 @@ func (b *board) count() (connected int, away []string) {
 	return connected, away
 }
 
+// enlist adds a worker.
+//
+// Preconditions: b.mu is held, or b is not in use.
+func (b *board) enlist(m *member) {
+	b.members = append(b.members, m)
+	b.ids[m.record.ID] = m
+}
+
 // byID returns a worker; nil if there is none.
 //
 // Preconditions: b.mu is held.
-func (b *board) byID(id string) *member {
-	for _, m := range b.members {
-		if m.record.ID == id {
-			return m
-		}
-	}
-	return nil
-}
+func (b *board) byID(id string) *member { return b.ids[id] }
 
 // validName are the names of workers.
 var validName = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9.-]{0,61}[a-zA-Z0-9])?$`)
@@ -379,6 +406,9 @@ func errRemoved(m *member) error {
 //
 // Preconditions: b.mu is held.
 func (b *board) mayJoin(w worker.Identity, caps driver.Capabilities) error {
+	if err := b.errUnexpected(w.ID); err != nil {
+		return err
+	}
 	if b.byID(w.ID) != nil {
 		return sandbox.Errorf(sandbox.Unavailable, "the worker has joined over another connection at this moment; it tries again")
 	}

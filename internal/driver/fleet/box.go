@@ -31,7 +31,7 @@ func (d *Driver) makeBox(ctx context.Context, spec driver.Spec, checkpoint strin
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	p, release, _, err := d.holdFor(spec, checkpoint, map[*member]bool{})
+	p, release, _, err := d.holdFor(ctx, "", spec, checkpoint, map[*member]bool{})
 	if err != nil {
 		return nil, err
 	}
@@ -62,6 +62,9 @@ func (d *Driver) Recover(ctx context.Context, id sandbox.ID, h driver.Handle) er
 		return context.Cause(ctx)
 	}
 	parsed := parseHandle(h)
+	if parsed.worker == "" && d.cfg.Supplier != nil {
+		return sandbox.Errorf(sandbox.Invalid, "the handle of box %s does not name its worker", id)
+	}
 	d.mu.Lock()
 	m := d.byID(parsed.worker)
 	if parsed.worker == "" && len(d.members) > 0 {
@@ -122,8 +125,12 @@ func (d *Driver) Wait(ctx context.Context, id sandbox.ID) (driver.Exit, error) {
 	}
 	exit, err := boxes.Wait(ctx, id)
 	if ctx.Err() == nil {
-		if _, after := d.on(id); errors.Is(after, errLost) { // the worker was removed meanwhile, which destroyed the box
+		_, after := d.on(id)
+		switch {
+		case errors.Is(after, errLost): // the worker was removed meanwhile, which destroyed the box
 			return lost(after)
+		case err != nil && d.cfg.Supplier != nil && sandbox.CodeOf(after) == sandbox.NotFound: // the box was destroyed, and its worker removed
+			return driver.Exit{Cause: sandbox.CauseDestroyed}, nil
 		}
 	}
 	return exit, err
@@ -132,7 +139,7 @@ func (d *Driver) Wait(ctx context.Context, id sandbox.ID) (driver.Exit, error) {
 // lost returns how a box ended whose worker was removed, or the error of a box that is not known.
 func lost(err error) (driver.Exit, error) {
 	if errors.Is(err, errLost) {
-		return driver.Exit{Cause: sandbox.CauseExited, Lost: true, Detail: "its worker was removed"}, nil
+		return driver.Exit{Cause: sandbox.CauseExited, Lost: true, Detail: lossOf(err)}, nil
 	}
 	return driver.Exit{}, err
 }
@@ -154,7 +161,7 @@ func (d *Driver) Destroy(ctx context.Context, id sandbox.ID) error {
 	if err == nil {
 		err = m.boxes.Destroy(ctx, id)
 	}
-	if err != nil && !errors.Is(err, errLost) {
+	if err != nil && !errors.Is(err, errLost) && !(supplied{d}).vacated(m) {
 		return err
 	}
 	d.mu.Lock()
@@ -178,6 +185,9 @@ func eachMember[T any](ctx context.Context, d *Driver, f func(context.Context, *
 	for i, m := range list {
 		all.Go(func() {
 			results[i], errs[i] = within(ctx, memberTimeout, func(ctx context.Context) (T, error) { return f(ctx, m) })
+			if errs[i] != nil && (supplied{d}).vacated(m) {
+				errs[i] = driver.ErrAway
+			}
 		})
 	}
 	all.Wait()

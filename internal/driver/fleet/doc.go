@@ -18,4 +18,9 @@
 // a worker is back, it loses the boxes that are meanwhile on other workers.
 //
 // A worker that was removed is never back: its boxes are lost. When it connects, they are destroyed, and it is refused.
+//
+// # A worker for each box
+//
+// With a [Supplier] the place of a new box is a worker that is made for it, and removed with its place. The workers that joined by themselves
+// have no boxes then: the server learns from them what boxes can do. docs/design/0058-pod-per-sandbox.md has the reasons.
 package fleet

@@ -27,6 +27,8 @@ type Rows interface {
 	List(ctx context.Context) ([]worker.Record, error)
 	// Save records a worker, in place of its record before.
 	Save(ctx context.Context, w worker.Record) error
+	// Delete removes the record of a worker, if there is one.
+	Delete(ctx context.Context, id string) error
 }
 
 // Config configures a [Driver].
@@ -38,6 +40,8 @@ type Config struct {
 	// Limit returns how much memory the boxes of a worker with so much memory may have together; 0 is any number.
 	// nil permits any number.
 	Limit func(memoryBytes int64) int64
+	// Supplier makes a worker for each box; nil: boxes are placed on the workers that join.
+	Supplier Supplier
 }
 
 // Driver is a driver whose boxes are on workers. It is safe for concurrent use.
@@ -78,10 +82,15 @@ func New(ctx context.Context, cfg Config) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{cfg: cfg, log: cfg.Remote.Log, board: board{patience: cfg.Remote.Patience, most: cfg.Limit, places: map[sandbox.ID]*place{}}}
+	d := &Driver{cfg: cfg, log: cfg.Remote.Log, board: board{
+		patience: cfg.Remote.Patience, most: cfg.Limit, ids: map[string]*member{}, places: map[sandbox.ID]*place{}, expected: map[string]*expectation{},
+	}}
 	d.life, d.end = context.WithCancel(context.Background())
 	for _, r := range records {
-		d.members = append(d.members, &member{boxes: remote.New(cfg.Remote), record: r})
+		d.enlist(&member{boxes: remote.New(cfg.Remote), record: r})
+	}
+	if err := (supplied{d}).start(ctx); err != nil {
+		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
 }
@@ -93,6 +102,9 @@ func (d *Driver) Close() error {
 	members := slices.Clone(d.members)
 	d.mu.Unlock()
 	d.end()
+	if d.cfg.Supplier != nil {
+		d.cfg.Supplier.Close()
+	}
 	var all sync.WaitGroup
 	errs := make([]error, len(members))
 	for i, m := range members {
@@ -251,7 +263,7 @@ func (d *Driver) join(ctx context.Context, m *member, w worker.Identity, welcome
 		return errClosed
 	}
 	m.record = r
-	d.members = append(d.members, m)
+	d.enlist(m)
 	return nil
 }
 
@@ -281,6 +293,7 @@ func (d *Driver) connect(m *member, w worker.Identity, welcome remote.Welcome, d
 	}
 	m.connected, m.slow = true, false
 	m.link++
+	d.meet(w.ID)
 	return m.link, nil
 }
 
@@ -307,6 +320,9 @@ func (d *Driver) save(m *member) {
 	defer cancel()
 	m.saving.Lock()
 	defer m.saving.Unlock()
+	if m.forgotten {
+		return
+	}
 	d.mu.Lock()
 	r := m.record
 	d.mu.Unlock()

@@ -83,6 +83,13 @@ func (r *rows) List(context.Context) ([]worker.Record, error) {
 	return slices.Clone(r.list), nil
 }
 
+func (r *rows) Delete(_ context.Context, id string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.list = slices.DeleteFunc(r.list, func(w worker.Record) bool { return w.ID == id })
+	return nil
+}
+
 func (r *rows) Save(_ context.Context, w worker.Record) error {
 	r.mu.Lock()
 	hook := r.hook
@@ -195,6 +202,7 @@ type rig struct {
 	machines []*machine
 	patience time.Duration // of the next control plane
 	limit    func(int64) int64
+	supplier fleet.Supplier
 	control  atomic.Pointer[fleet.Driver]
 }
 
@@ -252,7 +260,7 @@ func (r *rig) open(t *testing.T) *fleet.Driver {
 	t.Helper()
 	saved := fake.New(fake.NewHost(t.TempDir()))
 	d, err := fleet.New(t.Context(), fleet.Config{
-		Rows: &r.rows, Limit: r.limit,
+		Rows: &r.rows, Limit: r.limit, Supplier: r.supplier,
 		Remote: remote.Config{Installation: "i", Saved: saved, Patience: r.patience, Log: slog.New(slog.DiscardHandler)},
 	})
 	if err != nil {
@@ -277,6 +285,9 @@ func (r *rig) reopen(t *testing.T, old driver.Driver) staging {
 		if m.stop != nil {
 			running++
 		}
+	}
+	if s, ok := r.supplier.(*supplier); ok {
+		running += s.count()
 	}
 	eventually(t, "the workers are connected", func() error { return wantConnected(d, running) })
 	if err := d.Ready(within(t), 0); err != nil {

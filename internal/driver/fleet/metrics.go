@@ -13,8 +13,8 @@ var (
 	promisedMaxDesc = prometheus.NewDesc("modbox_worker_memory_promised_max_bytes", "How much memory may be promised to the sandboxes of a worker, by its name; 0 for no limit.", []string{"worker"}, nil)
 )
 
-// Collector exports the workers of a driver and what is on them. It has no series for workers that were removed. It implements
-// [prometheus.Collector].
+// Collector exports the workers of a driver and what is on them. It has no series for workers that were removed, and none for
+// single workers that were supplied, which come and go with their boxes. It implements [prometheus.Collector].
 type Collector struct{ driver *Driver }
 
 // NewCollector returns the metrics of a driver.
@@ -41,6 +41,9 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 			states["draining"]++
 		default:
 			states["connected"]++
+		}
+		if worker.Supplied(w.ID) {
+			continue
 		}
 		gauge(boxesDesc, int64(w.Boxes), w.Name)
 		gauge(promisedDesc, w.PromisedBytes, w.Name)

@@ -15,12 +15,16 @@ import (
 )
 
 // holdFor is hold for a box that is restored from a checkpoint, if there is one: a fresh place is on a worker that can restore it. It adds
-// the workers that cannot to except. Errors: also of CanRestore, if no worker can; Unavailable if another worker may.
-func (d *Driver) holdFor(spec driver.Spec, checkpoint string, except map[*member]bool) (p *place, release func(), fresh bool, err error) {
+// the workers that cannot to except. With a supplier, the box gets a worker of its own. Errors: also of CanRestore, if no worker can; Unavailable if another worker may.
+func (d *Driver) holdFor(ctx context.Context, w sandbox.WorkspaceID, spec driver.Spec, checkpoint string, except map[*member]bool) (p *place, release func(), fresh bool, err error) {
 	if checkpoint != "" {
 		if err := exists(checkpoint); err != nil {
 			return nil, nil, false, err
 		}
+	}
+	if d.cfg.Supplier != nil && !(supplied{d}).placed(spec.ID) {
+		p, release, err = (supplied{d}).give(ctx, w, spec, checkpoint)
+		return p, release, false, err
 	}
 	p, release, fresh, err = d.hold(spec, except)
 	if err != nil || !fresh || checkpoint == "" || d.isOnly(p.member) {
@@ -128,7 +132,7 @@ func (d *Driver) CanRestore(dir string) error {
 	if err := exists(dir); err != nil {
 		return err
 	}
-	list := d.reachable()
+	list := (supplied{d}).others()
 	answers := askCanRestore(d.life, list, dir)
 	asked := map[*member]bool{}
 	var refusal error
@@ -166,7 +170,7 @@ func (d *Driver) Stage(ctx context.Context, w sandbox.WorkspaceID, spec driver.S
 	except := map[*member]bool{}
 	var last error
 	for {
-		p, release, fresh, err := d.holdFor(spec, checkpoint, except)
+		p, release, fresh, err := d.holdFor(ctx, w, spec, checkpoint, except)
 		if err != nil && last != nil {
 			return nil, last
 		} else if err != nil {
@@ -189,7 +193,7 @@ func (d *Driver) Stage(ctx context.Context, w sandbox.WorkspaceID, spec driver.S
 // stageEverywhere stages files for any boxes. It succeeds if a worker has them. A box that is placed on another worker
 // finds out that it does not.
 func (d *Driver) stageEverywhere(ctx context.Context, w sandbox.WorkspaceID, spec driver.Spec, checkpoint string) (func(), error) {
-	list := d.reachable()
+	list := (supplied{d}).others()
 	releases, errs := make([]func(), len(list)), make([]error, len(list))
 	var all sync.WaitGroup
 	for i, m := range list {

@@ -43,6 +43,18 @@ func (r Rows) Save(ctx context.Context, w worker.Record) error {
 	return nil
 }
 
+// Delete removes the record of a worker, if there is one.
+func (r Rows) Delete(ctx context.Context, id string) error {
+	err := r.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "DELETE FROM workers WHERE id = $1", id)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("remove the record of worker %s: %w", id, err)
+	}
+	return nil
+}
+
 func scan(row database.Scanner) (worker.Record, error) {
 	var w worker.Record
 	var joined, seen int64

@@ -1,0 +1,330 @@
+package fleet_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/drivertest"
+	"github.com/modbox/modbox/internal/driver/fake"
+	"github.com/modbox/modbox/internal/driver/fleet"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// supplier makes a machine for each box.
+type supplier struct {
+	t   *testing.T
+	rig *rig
+
+	mu       sync.Mutex
+	machines map[string]*machine         // guarded by mu; of the workers that were not released
+	kept     []string                    // guarded by mu; the argument of the last Start
+	lost     func(id, reason string)     // guarded by mu
+	refuse   error                       // guarded by mu; of Supply after the worker has connected
+	saved    map[string]bool             // guarded by mu; the memory that the next machines can restore, by token
+	ended    []*machine                  // guarded by mu
+	wanted   map[sandbox.ID]fleet.Wanted // guarded by mu
+	stops    sync.WaitGroup              // of released machines
+}
+
+func (s *supplier) Start(_ context.Context, keep []string, lost func(id, reason string)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kept, s.lost = keep, lost
+	return nil
+}
+
+func (s *supplier) Supply(ctx context.Context, w fleet.Wanted, connected <-chan struct{}) error {
+	s.mu.Lock()
+	m := &machine{rig: s.rig, host: fake.NewHost(s.t.TempDir()), dir: s.t.TempDir(), saved: maps.Clone(s.saved)}
+	m.id.ID, m.id.Key, m.said.Name = w.ID, "key", strings.ToLower(w.ID)
+	s.machines[w.ID], s.wanted[w.Box.ID] = m, w
+	refuse := s.refuse
+	s.mu.Unlock()
+	m.start(s.t)
+	select {
+	case <-connected:
+		return refuse
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (s *supplier) Release(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m := s.machines[id]; m != nil {
+		delete(s.machines, id)
+		s.ended = append(s.ended, m)
+		s.stops.Go(m.end)
+	}
+}
+
+func (s *supplier) Close() {}
+
+// count returns the number of machines.
+func (s *supplier) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.machines)
+}
+
+// only returns the only machine.
+func (s *supplier) only(t *testing.T) *machine {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.machines) != 1 {
+		t.Fatalf("there are %d machines, want 1", len(s.machines))
+	}
+	for _, m := range s.machines {
+		return m
+	}
+	return nil
+}
+
+// newSupplied connects a control plane and a worker that is not supplied.
+func newSupplied(t *testing.T) (*rig, *supplier) {
+	t.Helper()
+	s := &supplier{t: t, machines: map[string]*machine{}, wanted: map[sandbox.ID]fleet.Wanted{}, saved: map[string]bool{}}
+	r := &rig{patience: testTimeout, supplier: s}
+	s.rig = r
+	r.open(t).RemoveUnused()
+	t.Cleanup(func() {
+		r.machines[0].end()
+		if err := r.control.Load().Close(); err != nil {
+			t.Errorf("Close() = %v", err)
+		}
+		s.stops.Wait()
+		for _, m := range append(slices.Collect(maps.Values(s.machines)), append(s.ended, r.machines[0])...) {
+			m.end()
+			if err := m.host.Close(); err != nil {
+				t.Errorf("Close() = %v", err)
+			}
+		}
+	})
+	r.add(t, gib).start(t)
+	eventually(t, "the worker is connected", func() error { return wantConnected(r.control.Load(), 1) })
+	return r, s
+}
+
+// wantNone waits until no worker of a box remains.
+func (s *supplier) wantNone(t *testing.T) {
+	t.Helper()
+	eventually(t, "nothing remains", func() error {
+		records, err := s.rig.rows.List(t.Context())
+		if n := len(s.rig.driver().Workers()); n != 1 || s.count() != 0 || len(records) != 1 {
+			return fmt.Errorf("there are %d workers, %d machines and %d records", n, s.count(), len(records))
+		}
+		return err
+	})
+}
+
+// bare is a driver that can do what any driver can.
+type bare struct{ driver.Driver }
+
+func (b bare) Capabilities() driver.Capabilities {
+	c := b.Driver.Capabilities()
+	c.Checkpoint, c.Snapshot, c.Furnish, c.Network = false, false, false, false
+	return c
+}
+
+// TestContractSupplied runs the contract on boxes that have workers of their own, without checkpoints: fake memory stays on its machine.
+func TestContractSupplied(t *testing.T) {
+	drivertest.Run(t, func(t *testing.T) drivertest.Env {
+		r, _ := newSupplied(t)
+		return drivertest.Env{
+			Driver: bare{r.driver()}, Spec: spec,
+			Reopen: func(t *testing.T, old driver.Driver) driver.Driver {
+				eventually(t, "the workers of boxes that were destroyed are removed", func() error {
+					records, err := r.rows.List(t.Context())
+					if n := len(r.driver().Workers()); n != len(records) {
+						return fmt.Errorf("there are %d workers and %d records", n, len(records))
+					}
+					return err
+				})
+				return bare{r.reopen(t, old)}
+			},
+		}
+	})
+}
+
+func TestBoxHasAWorkerOfItsOwn(t *testing.T) {
+	r, s := newSupplied(t)
+	first, _ := r.started(t, gib) // more than the worker that was not supplied has beside the second
+	second, _ := r.started(t, gib)
+	for _, box := range []driver.Spec{first, second} {
+		m := s.machines[s.wanted[box.ID].ID]
+		ids, err := fake.New(m.host).List(within(t))
+		if err != nil || !slices.Equal(ids, []sandbox.ID{box.ID}) {
+			t.Errorf("the worker of box %s has %v, %v", box.ID, ids, err)
+		}
+		r.wantAnswer(t, box.ID)
+	}
+	for _, box := range []driver.Spec{first, second} {
+		if err := r.driver().Destroy(within(t), box.ID); err != nil {
+			t.Errorf("Destroy() = %v", err)
+		}
+	}
+	s.wantNone(t)
+}
+
+func TestFailedSupply(t *testing.T) {
+	r, s := newSupplied(t)
+	s.refuse = sandbox.Errorf(sandbox.QuotaExceeded, "no quota")
+	if _, err := r.driver().Create(within(t), spec()); !errors.Is(err, s.refuse) {
+		t.Errorf("Create() = %v, want the error of the supplier", err)
+	}
+	s.wantNone(t)
+}
+
+// TestSuppliedWorkerThatCannotRestore checks that a box keeps its checkpoint if the machine of its worker has another processor.
+func TestSuppliedWorkerThatCannotRestore(t *testing.T) {
+	r, s := newSupplied(t)
+	box, _ := r.started(t, gib)
+	dir := r.pause(t, box.ID)
+	s.wantNone(t)
+	if _, err := r.driver().Stage(within(t), "", box, dir); sandbox.CodeOf(err) != sandbox.Unavailable || !errors.Is(err, driver.ErrAway) {
+		t.Errorf("Stage() = %v, want that another node may", err)
+	}
+	s.wantNone(t)
+	s.saved = map[string]bool{token(dir): true}
+	release, err := r.driver().Stage(within(t), "", box, dir)
+	if err != nil {
+		t.Fatalf("Stage() where the memory can be restored = %v", err)
+	}
+	// A worker of a box takes no others, so it is not asked.
+	if err := r.driver().CanRestore(dir); sandbox.CodeOf(err) != sandbox.Unsupported {
+		t.Errorf("CanRestore() = %v, want that no worker can", err)
+	}
+	release()
+	s.wantNone(t)
+}
+
+func TestLostSuppliedWorker(t *testing.T) {
+	r, s := newSupplied(t)
+	box, _ := r.started(t, gib)
+	m := s.only(t)
+	ended := make(chan driver.Exit, 1)
+	go func() {
+		exit, err := r.driver().Wait(within(t), box.ID)
+		if err != nil {
+			t.Errorf("Wait() = %v", err)
+		}
+		ended <- exit
+	}()
+	s.lost(m.id.ID, "the Pod was evicted")
+	if exit := <-ended; !exit.Lost || exit.Detail != "the Pod was evicted" {
+		t.Errorf("Wait() = %+v, want that the box is lost", exit)
+	}
+	if err := r.driver().Destroy(within(t), box.ID); err != nil {
+		t.Errorf("Destroy() = %v", err)
+	}
+	s.wantNone(t)
+}
+
+// TestSuppliedWorkersAfterAStart checks that a start keeps a worker with a box, and removes a worker without a box.
+func TestSuppliedWorkersAfterAStart(t *testing.T) {
+	r, s := newSupplied(t)
+	box, handle := r.started(t, gib)
+	kept := s.only(t)
+	r.started(t, gib) // the next control plane does not know this box
+	old := r.control.Load()
+	r.open(t)
+	if err := old.Close(); err != nil {
+		t.Errorf("Close() = %v", err)
+	}
+	eventually(t, "the workers are connected", func() error { return wantConnected(r.control.Load(), 3) })
+	if len(s.kept) != 2 {
+		t.Errorf("the workers %v were kept, want 2", s.kept)
+	}
+	if err := r.driver().Recover(within(t), box.ID, handle); err != nil {
+		t.Fatalf("Recover() = %v", err)
+	}
+	r.driver().RemoveUnused()
+	eventually(t, "the worker without a box is removed", func() error {
+		if s.count() != 1 {
+			return fmt.Errorf("there are %d", s.count())
+		}
+		return nil
+	})
+	if s.only(t) != kept {
+		t.Error("the worker with the box was removed")
+	}
+	r.wantAnswer(t, box.ID)
+	if err := r.driver().Destroy(within(t), box.ID); err != nil {
+		t.Errorf("Destroy() = %v", err)
+	}
+	s.wantNone(t)
+}
+
+// TestWithoutTheSupplier checks that a server without a supplier removes the records of workers that an earlier server made, with their boxes.
+func TestWithoutTheSupplier(t *testing.T) {
+	r, s := newSupplied(t)
+	box, handle := r.started(t, gib)
+	r.started(t, gib)
+	old := r.control.Load()
+	r.supplier = nil
+	r.open(t)
+	if err := old.Close(); err != nil {
+		t.Errorf("Close() = %v", err)
+	}
+	if err := r.driver().Recover(within(t), box.ID, handle); err != nil {
+		t.Fatalf("Recover() = %v", err)
+	}
+	r.driver().RemoveUnused()
+	r.wantAnswer(t, box.ID)
+	records := func(want int) {
+		t.Helper()
+		eventually(t, "the records of workers without a box are removed", func() error {
+			list, err := r.rows.List(t.Context())
+			if len(list) != want {
+				return fmt.Errorf("there are %d records, want %d", len(list), want)
+			}
+			return err
+		})
+	}
+	records(2)
+	if err := r.driver().Destroy(within(t), box.ID); err != nil {
+		t.Errorf("Destroy() = %v", err)
+	}
+	records(1)
+	for _, m := range s.machines { // nothing ends them
+		m.end()
+	}
+}
+
+// TestUnexpectedWorker checks that a worker whose box has ended does not join again.
+func TestUnexpectedWorker(t *testing.T) {
+	r, s := newSupplied(t)
+	box, _ := r.started(t, gib)
+	m := s.only(t)
+	refused := make(chan error, 1)
+	if err := r.driver().Destroy(within(t), box.ID); err != nil {
+		t.Errorf("Destroy() = %v", err)
+	}
+	s.wantNone(t)
+	again := &machine{rig: r, id: m.id, host: m.host, said: m.said, dir: t.TempDir(), saved: map[string]bool{}}
+	again.refused = func(err error) {
+		select {
+		case refused <- err:
+		default:
+		}
+	}
+	again.start(t)
+	defer again.end()
+	select {
+	case err := <-refused:
+		if sandbox.CodeOf(err) != sandbox.Conflict {
+			t.Errorf("Attach() = %v, want a conflict", err)
+		}
+	case <-within(t).Done():
+		t.Error("the worker is not refused")
+	}
+}
