@@ -63,14 +63,15 @@ type Config struct {
 
 	Capacity Capacity `yaml:"capacity"`
 
-	Snapshot Snapshot `yaml:"snapshot"`
-	Images   Images   `yaml:"images"`
-	Secrets  Secrets  `yaml:"secrets"`
-	Audit    Audit    `yaml:"audit"`
-	Database Database `yaml:"database"`
-	Worker   Worker   `yaml:"worker"`
-	Backup   Backup   `yaml:"backup"`
-	Archive  Archive  `yaml:"archive"`
+	Snapshot   Snapshot   `yaml:"snapshot"`
+	Images     Images     `yaml:"images"`
+	Secrets    Secrets    `yaml:"secrets"`
+	Audit      Audit      `yaml:"audit"`
+	Database   Database   `yaml:"database"`
+	Worker     Worker     `yaml:"worker"`
+	Kubernetes Kubernetes `yaml:"kubernetes"`
+	Backup     Backup     `yaml:"backup"`
+	Archive    Archive    `yaml:"archive"`
 }
 
 // Log configures the log on standard error, and its export.
@@ -250,8 +251,9 @@ func Default() Config {
 			ReadinessTimeout: Duration(2 * time.Minute),
 			Retention:        Duration(30 * 24 * time.Hour),
 		},
-		Pool:     Pool{Size: 2},
-		Template: Template{MaxBytes: 2 << 30},
+		Pool:       Pool{Size: 2},
+		Kubernetes: Kubernetes{MaxPods: 1000, MemoryOverhead: 256 << 20, DiskOverhead: 1 << 30, StartTimeout: Duration(2 * time.Minute)},
+		Template:   Template{MaxBytes: 2 << 30},
 		Build: Build{
 			MaxCount:       2,
 			Timeout:        Duration(15 * time.Minute),
@@ -407,6 +409,7 @@ func (c *Config) validate() error {
 	c.Webhooks.validate(bad)
 	c.SSH.validate(bad)
 	c.Worker.validate(bad)
+	c.Kubernetes.validate(bad, c.Role)
 	c.validateRole(bad)
 	c.Database.validate(bad)
 	c.validateLimits(bad)

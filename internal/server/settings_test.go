@@ -78,6 +78,7 @@ var otherValues = map[string]string{
 	"webhooks.allow_cidrs": "10.7.0.0/16", "webhooks.max_per_workspace": "7", "events.max_streams": "7", "events.max_streams_per_workspace": "7", "events.max_streams_per_user": "7",
 	"mcp.max_sessions": "7", "mcp.max_sessions_per_workspace": "7", "mcp.max_sessions_per_user": "7", "mcp.idle_timeout": "7m",
 	"database.url": "postgres://seven@db.test/seven", "database.max_connections": "7", "database.connect_timeout": "7s", "database.statement_timeout": "7s",
+	"kubernetes.max_pods": "77", "kubernetes.memory_overhead": "77Mi", "kubernetes.disk_overhead": "77Mi", "kubernetes.start_timeout": "77s",
 	"audit.retention": "48h", "audit.max_bytes": "2Gi",
 }
 
@@ -88,10 +89,11 @@ var elsewhere = map[string]bool{
 	"listen": true, "tls.cert": true, "tls.key": true, // TestRenewedFiles
 	"tls.acme.ca_file": true, "tls.acme.http_listen": true, "tls.acme.dns_program": true, // test/acme
 	"log.level": true, "log.format": true, "http.drain_timeout": true, "network.ca_file": true,
-	"database.password_file": true, // TestDatabasePassword
-	"worker.listen":          true, // TestWorker
-	"worker.secret_dir":      true, // TestSecretDir
-	"secrets.key_file":       true, "http.trusted_proxies": true,
+	"database.password_file":  true, // TestDatabasePassword
+	"worker.listen":           true, // TestWorker
+	"worker.secret_dir":       true, // TestSecretDir
+	"kubernetes.pod_template": true, // TestPodPerSandbox of test/cluster
+	"secrets.key_file":        true, "http.trusted_proxies": true,
 	"traces.endpoint": true, "traces.percent": true, "traces.headers_file": true, // test/monitoring, as the next five
 	"metrics.endpoint": true, "metrics.interval": true, "metrics.headers_file": true, "log.endpoint": true, "log.headers_file": true,
 	"ssh.listen":       true,                              // TestSSH
@@ -136,7 +138,7 @@ func wired(t *testing.T, environ ...string) string {
 		t.Fatal(err)
 	}
 	shown += fmt.Sprintf("%+v\n", location.Postgres)
-	shown += fmt.Sprintf("%+v\n%+v\n%+v\n", backupSettings(cfg), eventsConfig(cfg), webhooksConfig(cfg)) + fmt.Sprintln(evictionConfig(cfg), cfg.Disk.Ballast)
+	shown += fmt.Sprintf("%+v\n%+v\n%+v\n", backupSettings(cfg), eventsConfig(cfg), webhooksConfig(cfg)) + fmt.Sprintln(evictionConfig(cfg), cfg.Disk.Ballast, podsConfig(cfg))
 	return shown + fmt.Sprintf("%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v", d, l, a, p, n, i, o, auditConfig(cfg), accountsConfig(cfg), connectionLimits(cfg, log))
 }
 

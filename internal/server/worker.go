@@ -71,11 +71,16 @@ func (p *parts) awaitWorkers(ctx context.Context, cfg config.Config, log *slog.L
 	if err := p.disk.retry(func() error { return recordJoined(ctx, rows, filepath.Join(dir, "joined")) }); err != nil {
 		return err
 	}
+	supplier, err := p.openPods(cfg, log)
+	if err != nil {
+		return err
+	}
 	policy := CapacityPolicy(cfg)
 	d, err := fleet.New(ctx, fleet.Config{
-		Rows:   rows,
-		Remote: remote.Config{Installation: p.instance, Epoch: p.generation, Saved: savedFiles{}, OpenRootfs: p.openRootfs, MinFreeDisk: int64(cfg.MinFreeDisk), Log: log},
-		Limit:  func(memory int64) int64 { return capacity.Machine{MemoryBytes: memory}.Promise(policy).MemoryBytes },
+		Rows:     rows,
+		Supplier: supplier,
+		Remote:   remote.Config{Installation: p.instance, Epoch: p.generation, Saved: savedFiles{}, OpenRootfs: p.openRootfs, MinFreeDisk: int64(cfg.MinFreeDisk), Log: log},
+		Limit:    func(memory int64) int64 { return capacity.Machine{MemoryBytes: memory}.Promise(policy).MemoryBytes },
 	})
 	if err != nil {
 		return err
@@ -124,8 +129,11 @@ func (p *parts) workersQuota(cfg config.Config) quota.Limits {
 	return DefaultQuota(cfg, all)
 }
 
-// workersPromise returns how much memory and disk the workers may promise together.
+// workersPromise returns how much memory and disk the workers may promise together; 0 is any number, because Kubernetes decides about Pods.
 func (p *parts) workersPromise(cfg config.Config) (sum quota.Promise) {
+	if cfg.Kubernetes.PodTemplate != "" {
+		return quota.Promise{}
+	}
 	policy := CapacityPolicy(cfg)
 	list, _ := p.machinesOf(cfg)
 	for _, m := range list {

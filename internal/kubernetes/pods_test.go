@@ -1,0 +1,345 @@
+package kubernetes_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/gentype"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/fleet"
+	"github.com/modbox/modbox/internal/kubernetes"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/worker"
+)
+
+const template = `
+apiVersion: v1
+kind: PodTemplate
+template:
+  metadata: {labels: {app: modbox}}
+  spec:
+    restartPolicy: Never
+    containers: [{name: worker, image: "modbox:test", args: [worker]}]
+`
+
+// cluster is a fake API server, as a client of it, with a supplier.
+type cluster struct {
+	*gentype.FakeClientWithList[*corev1.Pod, *corev1.PodList]
+	clienttesting.Fake
+	pods *kubernetes.Pods
+	lost chan string // id and reason
+}
+
+func newCluster(t *testing.T, timeout time.Duration, existing ...runtime.Object) *cluster {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "pod.yaml")
+	if err := os.WriteFile(path, []byte(template), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	read, err := kubernetes.ReadTemplate(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := runtime.NewScheme()
+	kinds.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Pod{}, &corev1.PodList{})
+	objects := clienttesting.NewObjectTracker(kinds, serializer.NewCodecFactory(kinds).UniversalDecoder())
+	for _, o := range existing {
+		if err := objects.Add(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := &cluster{lost: make(chan string, 10)}
+	c.AddReactor("*", "*", clienttesting.ObjectReaction(objects))
+	c.AddWatchReactor("*", func(a clienttesting.Action) (bool, watch.Interface, error) {
+		w, err := objects.Watch(a.GetResource(), a.GetNamespace())
+		return true, w, err
+	})
+	c.FakeClientWithList = gentype.NewFakeClientWithList(&c.Fake, "boxes", corev1.SchemeGroupVersion.WithResource("pods"), corev1.SchemeGroupVersion.WithKind("Pod"),
+		func() *corev1.Pod { return &corev1.Pod{} }, func() *corev1.PodList { return &corev1.PodList{} },
+		func(to, from *corev1.PodList) { to.ListMeta = from.ListMeta },
+		func(l *corev1.PodList) []*corev1.Pod { return gentype.ToPointerSlice(l.Items) },
+		func(l *corev1.PodList, items []*corev1.Pod) { l.Items = gentype.FromPointerSlice(items) })
+	c.pods = kubernetes.New(kubernetes.Config{Client: c, Namespace: "boxes", Template: read, MaxPods: 3, MemoryOverhead: 1 << 20, DiskOverhead: 1 << 20, StartTimeout: timeout, Log: slog.New(slog.DiscardHandler)})
+	t.Cleanup(c.pods.Close)
+	return c
+}
+
+// IsWatchListSemanticsUnSupported has the informer list before it watches.
+func (c *cluster) IsWatchListSemanticsUnSupported() bool { return true }
+
+func (c *cluster) start(t *testing.T, keep ...string) {
+	t.Helper()
+	if err := c.pods.Start(t.Context(), keep, func(id, reason string) { c.lost <- id + " " + reason }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// names returns the names of the Pods.
+func (c *cluster) names(t *testing.T) (names []string) {
+	t.Helper()
+	list, err := c.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range list.Items {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+// becomes waits until the Pods are those.
+func (c *cluster) becomes(t *testing.T, want ...string) {
+	t.Helper()
+	for ctx := t.Context(); fmt.Sprint(c.names(t)) != fmt.Sprint(want); time.Sleep(time.Millisecond) { // polling: the fake server tells nothing of deletions
+		if ctx.Err() != nil {
+			t.Fatalf("the Pods are %v, want %v", c.names(t), want)
+		}
+	}
+}
+
+// status gives a Pod another status, as soon as there is the Pod.
+func (c *cluster) status(t *testing.T, id string, s corev1.PodStatus) {
+	t.Helper()
+	for {
+		pod, err := c.Get(t.Context(), strings.ToLower(id), metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			time.Sleep(time.Millisecond) // polling
+			continue
+		}
+		if err == nil {
+			pod.Status = s
+			_, err = c.UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		return
+	}
+}
+
+func existing(id string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: strings.ToLower(id), Namespace: "boxes", Labels: map[string]string{"app": "modbox", "modbox/worker": id}}}
+}
+
+func wanted() fleet.Wanted {
+	return fleet.Wanted{ID: worker.NewSuppliedID(), Workspace: "ws_1", Box: driver.Spec{ID: "sbx_1", Resources: sandbox.Resources{MemoryBytes: 64 << 20, CPUMilli: 500, DiskBytes: 128 << 20}}}
+}
+
+func TestPodHasTheLimitsOfItsBox(t *testing.T) {
+	c := newCluster(t, time.Hour)
+	c.start(t)
+	w := wanted()
+	connected := make(chan struct{})
+	close(connected)
+	if err := c.pods.Supply(t.Context(), w, connected); err != nil {
+		t.Fatal(err)
+	}
+	pod, err := c.Get(t.Context(), strings.ToLower(w.ID), metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := pod.Spec.Containers[0].Resources
+	for name, want := range map[corev1.ResourceName]string{"memory": "65Mi", "cpu": "500m", "ephemeral-storage": "193Mi"} {
+		if limit, request := r.Limits[name], r.Requests[name]; limit.String() != want || request.String() != want {
+			t.Errorf("limit and request of %s are %s and %s, want %s", name, limit.String(), request.String(), want)
+		}
+	}
+	if got := fmt.Sprint(pod.Spec.Containers[0].Args); got != "[worker --id="+w.ID+"]" {
+		t.Errorf("the arguments are %s", got)
+	}
+	if pod.Labels["modbox/sandbox"] != "sbx_1" || pod.Labels["modbox/workspace"] != "ws_1" || pod.Labels["app"] != "modbox" {
+		t.Errorf("the labels are %v", pod.Labels)
+	}
+	c.pods.Release(w.ID)
+	c.becomes(t)
+}
+
+func TestPodsOfAnEarlierServer(t *testing.T) {
+	kept, unknown, gone := worker.NewSuppliedID(), worker.NewSuppliedID(), worker.NewSuppliedID()
+	foreign := existing(worker.NewSuppliedID())
+	foreign.Labels["app"] = "other"
+	foreign.Name = "zzz"
+	c := newCluster(t, time.Hour, existing(kept), existing(unknown), foreign)
+	c.start(t, kept, gone)
+	if got, want := <-c.lost, gone+" the Pod "+strings.ToLower(gone)+" was deleted while the server was away"; got != want {
+		t.Errorf("lost %q, want %q", got, want)
+	}
+	c.becomes(t, strings.ToLower(kept), "zzz")
+}
+
+func TestLostPods(t *testing.T) {
+	deleted, killed := worker.NewSuppliedID(), worker.NewSuppliedID()
+	c := newCluster(t, time.Hour, existing(deleted), existing(killed))
+	c.start(t, deleted, killed)
+	if err := c.Delete(t.Context(), strings.ToLower(deleted), metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-c.lost; got != deleted+" the Pod "+strings.ToLower(deleted)+" of the sandbox was deleted" {
+		t.Errorf("lost %q", got)
+	}
+	c.status(t, killed, corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled"}}}}})
+	if got := <-c.lost; got != killed+" the Pod "+strings.ToLower(killed)+" of the sandbox has ended (OOMKilled)" {
+		t.Errorf("lost %q", got)
+	}
+	c.becomes(t)
+}
+
+// TestRefusedPods has what the API server says to a Pod.
+func TestRefusedPods(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	for name, test := range map[string]struct {
+		err  error
+		code sandbox.Code
+		says string
+	}{
+		"quota":     {apierrors.NewForbidden(pods, "x", errors.New("exceeded quota: q, requested: pods=1, used: pods=5, limited: pods=5")), sandbox.QuotaExceeded, "ResourceQuota"},
+		"forbidden": {apierrors.NewForbidden(pods, "x", errors.New("no rights")), sandbox.Unavailable, "forbids the Pod"},
+		"away":      {errors.New("connection refused"), sandbox.Unavailable, "does not answer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, time.Hour)
+			c.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, test.err })
+			c.start(t)
+			w := wanted()
+			err := c.pods.Supply(t.Context(), w, nil)
+			var told *sandbox.Error
+			if !errors.As(err, &told) || told.Code != test.code || !strings.Contains(told.Message, test.says) || !strings.Contains(told.Message, strings.ToLower(w.ID)) {
+				t.Errorf("Supply() = %v, want %s and %q", err, test.code, test.says)
+			}
+		})
+	}
+}
+
+// TestFailingPods has what becomes of a Pod.
+func TestFailingPods(t *testing.T) {
+	waiting := func(reason string) corev1.PodStatus {
+		return corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}}}}
+	}
+	for name, test := range map[string]struct {
+		status corev1.PodStatus
+		says   string
+	}{
+		"image":  {waiting("ImagePullBackOff"), "cannot pull the image"},
+		"config": {waiting("CreateContainerConfigError"), "the template of Pods"},
+		"failed": {corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted"}, "Evicted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, time.Hour)
+			c.start(t)
+			w := wanted()
+			go c.status(t, w.ID, test.status)
+			err := c.pods.Supply(t.Context(), w, nil)
+			if sandbox.CodeOf(err) != sandbox.Unavailable || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("Supply() = %v, want %q", err, test.says)
+			}
+			c.pods.Release(w.ID)
+			c.becomes(t)
+		})
+	}
+}
+
+func TestUnschedulable(t *testing.T) {
+	c := newCluster(t, 200*time.Millisecond)
+	c.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		pod := a.(clienttesting.CreateAction).GetObject().(*corev1.Pod)
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/2 nodes are available"}}
+		return false, nil, nil
+	})
+	c.start(t)
+	w := wanted()
+	err := c.pods.Supply(t.Context(), w, nil)
+	if sandbox.CodeOf(err) != sandbox.Unavailable || !strings.Contains(err.Error(), "no node of the cluster has space") {
+		t.Errorf("Supply() = %v", err)
+	}
+	c.pods.Release(w.ID)
+	c.becomes(t)
+}
+
+func TestEndOfARequest(t *testing.T) {
+	c := newCluster(t, time.Hour)
+	c.start(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	w := wanted()
+	go func() {
+		c.status(t, w.ID, corev1.PodStatus{Phase: corev1.PodPending})
+		cancel()
+	}()
+	if err := c.pods.Supply(ctx, w, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("Supply() = %v, want that the request ended", err)
+	}
+}
+
+// TestNumberOfPods checks that a Pod counts until it is gone.
+func TestNumberOfPods(t *testing.T) {
+	c := newCluster(t, time.Hour)
+	var failures atomic.Int32
+	c.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return failures.Add(1) <= 2, nil, errors.New("connection refused")
+	})
+	c.start(t)
+	connected := make(chan struct{})
+	close(connected)
+	var last fleet.Wanted
+	for range 3 {
+		last = wanted()
+		if err := c.pods.Supply(t.Context(), last, connected); err != nil {
+			t.Fatal(err)
+		}
+	}
+	full := func() bool {
+		w := wanted()
+		err := c.pods.Supply(t.Context(), w, connected)
+		if err != nil && (sandbox.CodeOf(err) != sandbox.Unavailable || !strings.Contains(err.Error(), "kubernetes.max_pods")) {
+			t.Fatalf("Supply() = %v, want unavailable with the setting", err)
+		}
+		c.pods.Release(w.ID)
+		return err != nil
+	}
+	if !full() {
+		t.Error("Supply() makes more Pods than it may")
+	}
+	c.pods.Release(last.ID)
+	for full() {
+		time.Sleep(time.Millisecond) // polling
+	}
+	if n := failures.Load(); n <= 2 {
+		t.Errorf("a Pod that was not deleted makes room for another after %d calls", n)
+	}
+}
+
+// TestStartWithoutAPI checks that a start waits for a list of Pods, and says why there is none.
+func TestStartWithoutAPI(t *testing.T) {
+	c := newCluster(t, time.Hour)
+	ctx, cancel := context.WithCancel(t.Context())
+	lists := make(chan struct{}, 100)
+	c.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		lists <- struct{}{}
+		return true, nil, errors.New("no route to host")
+	})
+	go func() {
+		<-lists
+		<-lists // the error of the first was noted
+		cancel()
+	}()
+	err := c.pods.Start(ctx, nil, func(string, string) {})
+	if err == nil || !strings.Contains(err.Error(), "no route to host") {
+		t.Errorf("Start() = %v, want the error of the API server", err)
+	}
+}

@@ -1,0 +1,95 @@
+package kubernetes
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
+
+	"github.com/modbox/modbox/internal/driver/fleet"
+)
+
+const (
+	// workerLabel is the label with the id of a worker, sandboxLabel and workspaceLabel name its box.
+	workerLabel    = "modbox/worker"
+	sandboxLabel   = "modbox/sandbox"
+	workspaceLabel = "modbox/workspace"
+	// container is the name of the template's container for the worker.
+	container = "worker"
+)
+
+// ReadTemplate reads the template of Pods, a PodTemplate in YAML, which must have labels and a container named "worker".
+func ReadTemplate(path string) (*corev1.PodTemplateSpec, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("template of Pods: %w", err)
+	}
+	var read corev1.PodTemplate
+	if err := yaml.UnmarshalStrict(text, &read); err != nil {
+		return nil, fmt.Errorf("template of Pods %s: %w", path, err)
+	}
+	t := &read.Template
+	switch {
+	case len(t.Labels) == 0:
+		err = errors.New("it has no labels, by which its Pods are found")
+	case !slices.ContainsFunc(t.Spec.Containers, isWorker):
+		err = fmt.Errorf("it has no container named %q", container)
+	case t.Spec.RestartPolicy != corev1.RestartPolicyNever:
+		err = errors.New("restartPolicy must be Never: a container that starts anew has no sandbox")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("template of Pods %s: %w", path, err)
+	}
+	return t, nil
+}
+
+func isWorker(c corev1.Container) bool { return c.Name == container }
+
+// podName returns the name of the Pod of a worker.
+func podName(id string) string { return strings.ToLower(id) }
+
+// pod returns the Pod of a worker: the template with the id of the worker, and the resources of the box.
+func (p *Pods) pod(w fleet.Wanted) *corev1.Pod {
+	t := p.cfg.Template.DeepCopy()
+	pod := &corev1.Pod{ObjectMeta: t.ObjectMeta, Spec: t.Spec}
+	pod.Name, pod.Namespace = podName(w.ID), p.cfg.Namespace
+	label := func(name, value string) {
+		if value != "" && len(validation.IsValidLabelValue(value)) == 0 {
+			pod.Labels[name] = value
+		}
+	}
+	label(workerLabel, w.ID)
+	label(sandboxLabel, string(w.Box.ID))
+	label(workspaceLabel, string(w.Workspace))
+	c := &pod.Spec.Containers[slices.IndexFunc(pod.Spec.Containers, isWorker)]
+	c.Args = append(c.Args, "--id="+w.ID)
+	r := w.Box.Resources
+	memory := resource.NewQuantity(r.MemoryBytes+p.cfg.MemoryOverhead, resource.BinarySI)
+	cpu := resource.NewMilliQuantity(r.CPUMilli, resource.DecimalSI)
+	// The writable layer, the root filesystem beside it, and the memory while it is saved.
+	disk := resource.NewQuantity(r.DiskBytes+r.MemoryBytes+sizeOf(w.Box.RootFS)+p.cfg.DiskOverhead, resource.BinarySI)
+	list := corev1.ResourceList{corev1.ResourceMemory: *memory, corev1.ResourceCPU: *cpu, corev1.ResourceEphemeralStorage: *disk}
+	c.Resources = corev1.ResourceRequirements{Requests: list, Limits: list.DeepCopy()}
+	return pod
+}
+
+// sizeOf returns the size of a file; 0 if it is not known.
+func sizeOf(path string) int64 {
+	info, err := os.Stat(path)
+	if path == "" || err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// selector returns the selector of the template's Pods.
+func selector(t *corev1.PodTemplateSpec) string {
+	return metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: t.Labels})
+}

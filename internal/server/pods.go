@@ -1,0 +1,33 @@
+package server
+
+import (
+	"log/slog"
+
+	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/driver/fleet"
+	"github.com/modbox/modbox/internal/kubernetes"
+)
+
+// openPods returns the supplier of workers; nil if sandboxes run on the workers that join.
+func (p *parts) openPods(cfg config.Config, log *slog.Logger) (fleet.Supplier, error) {
+	if cfg.Kubernetes.PodTemplate == "" {
+		return nil, nil
+	}
+	template, err := kubernetes.ReadTemplate(cfg.Kubernetes.PodTemplate)
+	if err != nil {
+		return nil, err
+	}
+	client, namespace, err := kubernetes.InCluster(p.version)
+	if err != nil {
+		return nil, err
+	}
+	pods := podsConfig(cfg)
+	pods.Client, pods.Namespace, pods.Template, pods.Log = client, namespace, template, log
+	return kubernetes.New(pods), nil
+}
+
+// podsConfig returns the settings of Pods for sandboxes.
+func podsConfig(cfg config.Config) kubernetes.Config {
+	k := cfg.Kubernetes
+	return kubernetes.Config{MaxPods: k.MaxPods, MemoryOverhead: int64(k.MemoryOverhead), DiskOverhead: int64(k.DiskOverhead), StartTimeout: k.StartTimeout.Std()}
+}
