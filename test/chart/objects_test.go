@@ -6,12 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
@@ -96,7 +98,7 @@ func TestNamesAndLabels(t *testing.T) {
 	}
 }
 
-// workload is the server or the workers.
+// workload is the server, the workers, or the Pods that the server makes for sandboxes.
 type workload struct {
 	name     string
 	replicas *int32
@@ -106,7 +108,7 @@ type workload struct {
 	service  string // the governing Service of a StatefulSet
 }
 
-// workloads returns the server and the workers by component.
+// workloads returns the server, the workers, and the Pods of sandboxes, if the server makes them, by component.
 func workloads(t *testing.T, list []object) map[string]workload {
 	t.Helper()
 	found := map[string]workload{}
@@ -126,9 +128,14 @@ func workloads(t *testing.T, list []object) map[string]workload {
 				t.Errorf("%s: the kernel does not end a server that stands still, because it is the first process of its container", o.Name)
 			}
 			found[component] = workload{name: o.Name, replicas: o.Spec.Replicas, selector: *o.Spec.Selector, template: o.Spec.Template}
+		case *corev1.ConfigMap:
+			if text := o.Data["pod.yaml"]; text != "" {
+				pod := decode(t, chart.Rendered{Documents: []string{text}})[0].(*corev1.PodTemplate)
+				found["sandbox"] = workload{name: pod.Name, selector: metav1.LabelSelector{MatchLabels: pod.Template.Labels}, template: pod.Template}
+			}
 		}
 	}
-	if len(found) != 2 || found["server"].name == "" || found["worker"].name == "" {
+	if found["server"].name == "" || found["worker"].name == "" {
 		t.Fatalf("the workloads are %v", found)
 	}
 	return found
@@ -184,8 +191,9 @@ func checkPod(t *testing.T, list []object, set workload) {
 	if set.service != "" && !has[corev1.Service](list, set.service) || !has[corev1.ServiceAccount](list, pod.ServiceAccountName) {
 		t.Errorf("%s has the Service %q and the ServiceAccount %s, which do not exist", set.name, set.service, pod.ServiceAccountName)
 	}
-	if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken {
-		t.Errorf("%s gets a token of Kubernetes' API", set.name)
+	calls := set.name == "modbox" && has[rbacv1.RoleBinding](list, "modbox-sandbox") // the server makes Pods
+	if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken != calls {
+		t.Errorf("%s gets a token of Kubernetes' API, or it gets none: %v", set.name, pod.AutomountServiceAccountToken)
 	}
 	volumes := map[string]bool{}
 	for _, v := range pod.Volumes {
@@ -311,7 +319,7 @@ func TestPodSecurity(t *testing.T) {
 				}
 			}
 			want := 0
-			if component == "worker" && name != "all" && name != "strict" {
+			if component != "server" && name != "all" && name != "strict" {
 				want = 2
 			}
 			if len(forbidden) != want || slices.ContainsFunc(forbidden, func(s string) bool {
@@ -326,11 +334,36 @@ func TestPodSecurity(t *testing.T) {
 // The authority's key stays with the server: with it a worker could be any other.
 func TestWorkersHaveTheTokenOnly(t *testing.T) {
 	for name, r := range cases(t) {
-		worker := workloads(t, decode(t, r))["worker"].template.Spec
-		for _, v := range worker.Volumes {
-			if v.Secret != nil && (len(v.Secret.Items) != 1 || v.Secret.Items[0].Key != "token") {
-				t.Errorf("%s: the volume %s has %v of the Secret %s", name, v.Name, v.Secret.Items, v.Secret.SecretName)
+		for component, set := range workloads(t, decode(t, r)) {
+			for _, v := range set.template.Spec.Volumes {
+				if component != "server" && v.Secret != nil && (len(v.Secret.Items) != 1 || v.Secret.Items[0].Key != "token") {
+					t.Errorf("%s: the volume %s of %s has %v of the Secret %s", name, v.Name, component, v.Secret.Items, v.Secret.SecretName)
+				}
 			}
+		}
+	}
+}
+
+// The server may do with Pods what it needs, in its own namespace, and only if it makes Pods for sandboxes.
+func TestRightsOfTheServer(t *testing.T) {
+	for name, r := range cases(t) {
+		list := decode(t, r)
+		_, pods := workloads(t, list)["sandbox"]
+		if has[rbacv1.Role](list, "modbox-sandbox") != pods || has[rbacv1.RoleBinding](list, "modbox-sandbox") != pods || pods != (name == "persandbox") {
+			t.Errorf("%s: the server makes Pods: %v, or its rights do not fit", name, pods)
+		}
+		for _, o := range list {
+			switch o.(type) {
+			case *rbacv1.ClusterRole, *rbacv1.ClusterRoleBinding:
+				t.Errorf("%s: %s gives rights in other namespaces", name, o.GetName())
+			}
+		}
+		if !pods {
+			continue
+		}
+		want := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list", "watch", "create", "delete"}}}
+		if diff := cmp.Diff(want, find[rbacv1.Role](t, list, "modbox-sandbox").Rules); diff != "" {
+			t.Errorf("%s: the rights (-want +got):\n%s", name, diff)
 		}
 	}
 }
