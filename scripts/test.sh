@@ -104,8 +104,8 @@ suite_browser() {
 # Not among the suites of make test, because it builds Kubernetes: make test-cluster. The tests run where there is no network, and are built before.
 suite_cluster() {
 	use_cached_images && go test -c -o tmp/cluster.test ./test/cluster && go -C test/chart build -o "$PWD/tmp/render" ./render &&
-		(cd test/chart && ../../tmp/render ../cluster/testdata/values.yaml >../../tmp/chart.yaml && ../../tmp/render ../cluster/testdata/standbys.yaml >../../tmp/standbys.yaml) &&
-		MODBOX_TEST_GVISOR=1 MODBOX_TEST_CHART=$PWD/tmp/chart.yaml MODBOX_TEST_CHART_STANDBYS=$PWD/tmp/standbys.yaml MODBOX_KUBE_LOGS=$logs/kube tidily scripts/with-kubernetes.sh sh -c 'cd test/cluster && ../../tmp/cluster.test -test.v -test.timeout 60m -test.skip TestNodeLost && ../../tmp/cluster.test -test.v -test.timeout 60m -test.run TestNodeLost'
+		(cd test/chart && ../../tmp/render ../cluster/testdata/values.yaml >../../tmp/chart.yaml && ../../tmp/render ../cluster/testdata/standbys.yaml >../../tmp/standbys.yaml && ../../tmp/render ../cluster/testdata/persandbox.yaml >../../tmp/persandbox.yaml) &&
+		MODBOX_TEST_GVISOR=1 MODBOX_TEST_CHART=$PWD/tmp/chart.yaml MODBOX_TEST_CHART_STANDBYS=$PWD/tmp/standbys.yaml MODBOX_TEST_CHART_PODS=$PWD/tmp/persandbox.yaml MODBOX_KUBE_LOGS=$logs/kube tidily scripts/with-kubernetes.sh sh -c 'cd test/cluster && ../../tmp/cluster.test -test.v -test.timeout 60m -test.skip TestNodeLost && ../../tmp/cluster.test -test.v -test.timeout 60m -test.run TestNodeLost'
 }
 
 # The programs under examples/, which check what they print.

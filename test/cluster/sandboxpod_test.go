@@ -1,0 +1,336 @@
+package cluster_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/test/testserver"
+)
+
+// perSandbox is an installation whose sandboxes have Pods of their own.
+type perSandbox struct {
+	*client.Client
+}
+
+const perSandboxNamespace = "persandbox"
+
+// pods returns a field of the Pods of sandboxes.
+func (perSandbox) pods(t *testing.T, field string) []string {
+	t.Helper()
+	return strings.Fields(kubectl(t, "", "-n", perSandboxNamespace, "get", "pods", "-l", "app.kubernetes.io/component=sandbox", "-o", "jsonpath={range .items[*]}{"+field+"} {end}"))
+}
+
+// none waits until there is no Pod of a sandbox.
+func (p perSandbox) none(t *testing.T, after string) {
+	t.Helper()
+	until(t, "no Pod of a sandbox "+after, func() bool { return len(p.pods(t, ".metadata.name")) == 0 })
+}
+
+// installPerSandbox installs the chart with a Pod for each sandbox.
+func installPerSandbox(t *testing.T) perSandbox {
+	t.Helper()
+	address(t)
+	manifest, err := os.ReadFile(os.Getenv("MODBOX_TEST_CHART_PODS"))
+	if err != nil {
+		t.Fatalf("the objects of the chart: %v", err)
+	}
+	// The kubelets here do not look after the disk, so Pods with a disk limit would fit on no node.
+	for _, node := range strings.Fields(kubectl(t, "", "get", "nodes", "-o", "jsonpath={.items[*].metadata.name}")) {
+		kubectl(t, "", "patch", "node", node, "--subresource=status", "--type=merge", "-p", `{"status": {"capacity": {"ephemeral-storage": "500Gi"}, "allocatable": {"ephemeral-storage": "500Gi"}}}`)
+	}
+	kubectl(t, "{apiVersion: v1, kind: Namespace, metadata: {name: "+perSandboxNamespace+"}}", "apply", "-f", "-")
+	// The rights are for a service account of the namespace for which the chart was rendered.
+	apply(t, strings.ReplaceAll(string(manifest), "namespace: modbox\n", "namespace: "+perSandboxNamespace+"\n"), "--namespace", perSandboxNamespace)
+	kubectl(t, "", "-n", perSandboxNamespace, "rollout", "status", "--timeout", timeLimit.String(), "statefulset/modbox")
+	claim := kubectl(t, "", "-n", perSandboxNamespace, "get", "pvc", "state-modbox-0", "-o", "jsonpath={.spec.volumeName}")
+	dir := kubectl(t, "", "get", "pv", claim, "-o", "jsonpath={.spec.hostPath.path}")
+	importBase(t, perSandboxNamespace, "modbox-0", dir)
+	token, err := os.ReadFile(filepath.Join(dir, "state/token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := kubectl(t, "", "-n", perSandboxNamespace, "get", "service", "modbox", "-o", "jsonpath={.spec.clusterIP}")
+	c, err := client.New("http://"+service, strings.TrimSpace(string(token)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return perSandbox{c}
+}
+
+// TestPodPerSandbox installs the chart with a Pod for each sandbox.
+func TestPodPerSandbox(t *testing.T) {
+	p := installPerSandbox(t)
+	t.Run("life", p.life)
+	t.Run("quota", p.quota)
+	t.Run("bench", p.bench)
+	t.Run("crash", p.crash)
+}
+
+// life follows a sandbox and its Pod.
+func (p perSandbox) life(t *testing.T) {
+	began := time.Now()
+	sb, err := p.Sandboxes.Create(t.Context(), client.CreateOptions{Image: "modbox/base"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bash := func(script string) string {
+		t.Helper()
+		out, err := p.Sandboxes.Exec(t.Context(), sb.ID, client.Command{Argv: []string{"/bin/bash", "-c", script}, Timeout: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(out.Stdout))
+	}
+	bash("echo first")
+	t.Logf("create to first output: %v", time.Since(began))
+	count := func(want int) {
+		t.Helper()
+		if got := bash(increment); got != fmt.Sprint(want) {
+			t.Errorf("the counter is %q, want %d", got, want)
+		}
+	}
+	bash(counter)
+	count(1)
+	if got := p.pods(t, ".metadata.labels.modbox/sandbox"); len(got) != 1 || got[0] != sb.ID {
+		t.Errorf("the Pods are of %v, want %s", got, sb.ID)
+	}
+	if got := p.pods(t, ".spec.containers[0].resources.limits.memory"); len(got) != 1 || got[0] == "" {
+		t.Errorf("the memory limits are %v", got)
+	}
+	node := p.pods(t, ".spec.nodeName")
+
+	began = time.Now()
+	if _, err := p.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
+		t.Fatalf("pause: %v", err)
+	}
+	t.Logf("pause: %v", time.Since(began))
+	p.none(t, "after a pause")
+	kubectl(t, "", "cordon", node[0])
+	defer kubectl(t, "", "uncordon", node[0])
+	began = time.Now()
+	count(2) // resumes it
+	t.Logf("resume on the other node to the first output: %v", time.Since(began))
+	if got := p.pods(t, ".spec.nodeName"); len(got) != 1 || got[0] == node[0] {
+		t.Errorf("the sandbox is on %v, want another node than %v", got, node)
+	}
+
+	kubectl(t, "", "-n", perSandboxNamespace, "delete", "pod", "modbox-0", "--grace-period=0", "--force")
+	kubectl(t, "", "-n", perSandboxNamespace, "rollout", "status", "--timeout", timeLimit.String(), "statefulset/modbox")
+	count(3)
+
+	// As the drain of a node.
+	left := p.pods(t, ".metadata.name")
+	began = time.Now()
+	kubectl(t, "", "-n", perSandboxNamespace, "delete", "pod", left[0], "--timeout", timeLimit.String())
+	t.Logf("end of a Pod whose sandbox moves: %v", time.Since(began))
+	count(4)
+	if got := p.pods(t, ".metadata.name"); len(got) != 1 || got[0] == left[0] {
+		t.Errorf("the Pods are %v, want another than %v", got, left)
+	}
+	if _, err := p.Sandboxes.Delete(t.Context(), sb.ID); err != nil {
+		t.Fatalf("delete: %v", err)
+	}
+	p.none(t, "after the end of the sandbox")
+}
+
+// quota checks what a ResourceQuota does.
+func (p perSandbox) quota(t *testing.T) {
+	kubectl(t, "{apiVersion: v1, kind: ResourceQuota, metadata: {name: sandboxes, namespace: "+perSandboxNamespace+"}, spec: {hard: {pods: 2}}}", "apply", "-f", "-")
+	defer kubectl(t, "", "-n", perSandboxNamespace, "delete", "resourcequota", "sandboxes")
+	until(t, "the quota counts", func() bool {
+		return kubectl(t, "", "-n", perSandboxNamespace, "get", "resourcequota", "sandboxes", "-o", "jsonpath={.status.used.pods}") == "2"
+	})
+	sb, err := p.Sandboxes.Create(t.Context(), client.CreateOptions{Image: "modbox/base"})
+	if err == nil {
+		sb, err = p.Sandboxes.Wait(t.Context(), sb.ID, client.Running)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sb.State != client.Failed || sb.Cause == nil || !strings.Contains(sb.Cause.Message, "ResourceQuota") {
+		t.Errorf("the sandbox is %s, %+v, want that it failed because of the ResourceQuota", sb.State, sb.Cause)
+	}
+	p.none(t, "after a refusal")
+}
+
+// bench measures creates without a pool and with one, and resumes, beside plain Pods. It fails only if a call fails.
+func (p perSandbox) bench(t *testing.T) {
+	if os.Getenv("MODBOX_TEST_CLUSTER_BENCH") != "1" {
+		t.Skip("takes minutes: set MODBOX_TEST_CLUSTER_BENCH=1")
+	}
+	b := bench{Server: &testserver.Server{Client: p.Client}, t: t}
+	b.plainPods()
+	first := func() string {
+		sb, err := p.Sandboxes.Create(t.Context(), client.CreateOptions{Image: "modbox/base"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.echo(sb.ID)
+		return sb.ID
+	}
+	remove := func(id string) {
+		if _, err := p.Sandboxes.Delete(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+		p.none(t, "after the end of the sandbox")
+	}
+	var creates, pauses, resumes []time.Duration
+	for range benchRounds {
+		var id string
+		creates = append(creates, timed(func() { id = first() }))
+		pauses = append(pauses, timed(func() {
+			if _, err := p.Sandboxes.Pause(t.Context(), id); err != nil {
+				t.Error(err)
+			}
+		}))
+		resumes = append(resumes, timed(func() { b.echo(id) }))
+		remove(id)
+	}
+	b.show("a Pod for each sandbox: create to first output", b.pod, creates...)
+	b.show("a Pod for each sandbox: pause", b.pod, pauses...)
+	b.show("a Pod for each sandbox: resume to first output", b.pod, resumes...)
+	var wg sync.WaitGroup
+	ids := make([]string, 10)
+	b.show("a Pod for each sandbox: 10 creates at once, all first outputs", b.pod, timed(func() {
+		for i := range ids {
+			wg.Go(func() { ids[i] = first() })
+		}
+		wg.Wait()
+	}))
+	for _, id := range ids {
+		if _, err := p.Sandboxes.Delete(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+	}
+	p.none(t, "after the end of all sandboxes")
+
+	p.setPool(t, 2)
+	var warm []time.Duration
+	for round := 0; round < 4*benchRounds && len(warm) < benchRounds; round++ {
+		until(t, "the Pods of the pool are there", func() bool { return len(p.workers(t)) > 2 })
+		waiting := p.pods(t, ".metadata.labels.modbox/sandbox")
+		var id string
+		took := timed(func() { id = first() })
+		if p.fromPool(t, id) {
+			warm = append(warm, took)
+			if !slices.Contains(waiting, id) {
+				t.Errorf("the sandbox %s is none of the Pods %v, which waited for a sandbox", id, waiting)
+			}
+		}
+		if _, err := p.Sandboxes.Delete(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+	}
+	b.show("a Pod for each sandbox: create to first output, with a box of the pool", b.pod, warm...)
+	p.setPool(t, 0)
+	p.none(t, "without a pool")
+}
+
+// setPool starts the server anew with another size of the pool.
+func (perSandbox) setPool(t *testing.T, size int) {
+	t.Helper()
+	kubectl(t, "", "-n", perSandboxNamespace, "set", "env", "statefulset/modbox", fmt.Sprint("MODBOX_POOL_SIZE=", size))
+	kubectl(t, "", "-n", perSandboxNamespace, "rollout", "status", "--timeout", timeLimit.String(), "statefulset/modbox")
+}
+
+// fromPool reports whether a sandbox was given a box of the pool.
+func (p perSandbox) fromPool(t *testing.T, id string) bool {
+	t.Helper()
+	for ev, err := range p.Sandboxes.Events(id, client.EventsOptions{}).All(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ev.Data["from_pool"] == "true" {
+			return true
+		}
+	}
+	return false
+}
+
+// crash kills the server in the middle of creates, and checks that no Pod remains but the Pods of sandboxes that exist.
+func (p perSandbox) crash(t *testing.T) {
+	const creates = 3
+	for round := range 3 {
+		var all sync.WaitGroup
+		for range creates {
+			all.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), callTime)
+				defer cancel()
+				_, err := p.Sandboxes.Create(ctx, client.CreateOptions{Image: "modbox/base", Resources: client.Resources{Memory: "128Mi", Disk: "64Mi", CPU: "100m"}})
+				t.Logf("create in round %d: %v", round, err)
+			})
+		}
+		switch round {
+		case 0:
+			until(t, "a Pod is made", func() bool { return len(p.pods(t, ".metadata.name")) > 0 })
+		case 1:
+			until(t, "a Pod runs", func() bool { return slices.Contains(p.pods(t, ".status.phase"), "Running") })
+		default:
+			until(t, "a worker is recorded", func() bool { return len(p.workers(t)) > 1 })
+		}
+		p.kill(t)
+		all.Wait()
+		// Its container is started again later and later.
+		kubectl(t, "", "-n", perSandboxNamespace, "delete", "pod", "modbox-0", "--grace-period=0", "--force")
+		kubectl(t, "", "-n", perSandboxNamespace, "rollout", "status", "--timeout", timeLimit.String(), "statefulset/modbox")
+		until(t, "every sandbox that exists can be destroyed", func() bool {
+			left := 0
+			for sb, err := range p.Sandboxes.List(client.ListOptions{}).All(t.Context()) {
+				if err != nil {
+					return false // the server starts
+				}
+				left++
+				if _, err := p.Sandboxes.Delete(t.Context(), sb.ID); err != nil {
+					t.Logf("delete: %v", err)
+				}
+			}
+			return left == 0
+		})
+		p.none(t, "after a crash")
+		until(t, "only the worker that runs no sandboxes is recorded", func() bool { return len(p.workers(t)) == 1 })
+	}
+}
+
+// workers returns the workers that the server knows.
+func (p perSandbox) workers(t *testing.T) (names []string) {
+	t.Helper()
+	for w, err := range p.Workers.List().All(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, w.Name)
+	}
+	return names
+}
+
+// kill kills the server with SIGKILL.
+func (perSandbox) kill(t *testing.T) {
+	t.Helper()
+	uid := kubectl(t, "", "-n", perSandboxNamespace, "get", "pod", "modbox-0", "-o", "jsonpath={.metadata.uid}")
+	for _, dir := range processes("server", "--config") {
+		groups, err := os.ReadFile(filepath.Join(dir, "cgroup"))
+		if err != nil || !strings.Contains(string(groups), uid) {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err == nil {
+			err = unix.Kill(pid, unix.SIGKILL)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	t.Fatalf("no server runs in the Pod %s", uid)
+}
