@@ -64,6 +64,7 @@ var mayImport = map[string][]string{
 	"internal/stream":           {"internal/sandbox", "internal/durable"},
 	"internal/backup":           {"internal/sandbox", "internal/archive", "internal/ballast", "internal/durable", "internal/object"},
 	"internal/archive":          {"internal/sandbox", "internal/ballast", "internal/durable", "internal/object", "internal/sparse"},
+	"internal/output":           {"internal/sandbox", "internal/background", "internal/ballast", "internal/fairsem", "internal/object", "internal/stream"},
 	"internal/archiver":         {"internal/sandbox", "internal/archive", "internal/backup", "internal/background", "internal/box", "internal/checkpoint", "internal/driver", "internal/fairsem", "internal/object", "internal/quota"},
 	"internal/object/bucketurl": {},
 	"internal/object":           {"internal/sandbox", "internal/durable", "internal/retry", "internal/object/bucketurl"},
@@ -135,7 +136,7 @@ var mayImport = map[string][]string{
 
 	// The services of a server, over whatever store, images and driver there are.
 	"internal/server/services": {
-		"internal/codescan", "internal/store/policyrows", "internal/sandbox", "internal/audit", "internal/auth", "internal/build", "internal/catalogue", "internal/driver", "internal/image",
+		"internal/codescan", "internal/execution", "internal/output", "internal/store/policyrows", "internal/sandbox", "internal/audit", "internal/auth", "internal/build", "internal/catalogue", "internal/driver", "internal/image",
 		"internal/driver/fleet", "internal/lifecycle", "internal/network", "internal/preview", "internal/proxy", "internal/quarantine", "internal/registry", "internal/secret",
 		"internal/store", "internal/store/sshkeyrows", "internal/stream", "internal/api", "internal/dialect", "internal/dialect/e2b/template", "internal/mcphttp", "internal/console", "internal/sshd", "internal/teardown", "internal/sshkey", "internal/eventstream", "internal/store/eventrows",
 		"internal/store/webhookrows", "internal/webhook", "internal/agentapi",

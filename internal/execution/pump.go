@@ -145,6 +145,7 @@ func (s *Service) finish(x *execution, p *pump, end func(*sandbox.Execution)) {
 	s.live.remove(id)
 	e := x.view().Execution
 	s.noteExecution(&e)
+	s.stored.Wake()
 	if e.OneShot {
 		s.sandboxes.End(x.box, sandbox.Cause{Code: sandbox.CauseCompleted, Message: "its command has ended"})
 	}

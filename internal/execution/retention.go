@@ -10,7 +10,6 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/sandbox"
-	"github.com/modbox/modbox/internal/stream"
 )
 
 // deleteBatch is how many executions are deleted at a time.
@@ -51,6 +50,7 @@ func (s *Service) Recover(ctx context.Context) error {
 			s.sandboxes.End(b, sandbox.Cause{Code: sandbox.CauseCompleted, Message: "its command has ended"})
 		}
 	}
+	s.work.Go(func() { s.stored.Run(s.ctx) })
 	return nil
 }
 
@@ -97,7 +97,7 @@ func (s *Service) Purge(now time.Time) {
 
 // measureStreams measures the total size of the streams of each workspace.
 func (s *Service) measureStreams() {
-	sizes, err := s.streams.Sizes()
+	size, err := sizes(s.ctx, s.streams, s.stored)
 	if err != nil {
 		s.logFailure("measure streams", err)
 		return
@@ -108,7 +108,7 @@ func (s *Service) measureStreams() {
 		return
 	}
 	of := map[sandbox.WorkspaceID]int64{}
-	for id, n := range sizes {
+	for id, n := range size {
 		of[cmp.Or(owners[id], s.inputs.owner(id))] += n
 	}
 	s.mu.Lock()
@@ -119,13 +119,13 @@ func (s *Service) measureStreams() {
 // trimStreams deletes ended executions, oldest end first, while all streams together exceed their
 // limit.
 func (s *Service) trimStreams(now time.Time) {
-	sizes, err := s.streams.Sizes()
+	size, err := sizes(s.ctx, s.streams, s.stored)
 	if err != nil {
 		s.logFailure("measure streams", err)
 		return
 	}
 	over := -s.cfg.StreamTotal
-	for _, n := range sizes {
+	for _, n := range size {
 		over += n
 	}
 	for over > 0 && s.ctx.Err() == nil {
@@ -135,7 +135,7 @@ func (s *Service) trimStreams(now time.Time) {
 			return
 		}
 		for _, e := range list {
-			over -= kept(s.streams, &e)
+			over -= kept(size, &e)
 			if err := s.forgetExecution(&e); err != nil {
 				s.logFailure("forget execution "+string(e.ID), err)
 				return
@@ -157,14 +157,11 @@ func (s *Service) logTrim(over int64, err error) {
 }
 
 // kept returns the size of the streams of an execution, in bytes.
-func kept(streams *stream.Store, e *sandbox.Execution) (n int64) {
-	ids := map[sandbox.StreamID]bool{e.Stdin: true, e.Stdout.ID: true, e.Stderr.ID: true}
-	for id := range ids {
-		if info, err := streams.Info(id); err == nil { // a stream that is gone takes nothing
-			n += info.Bytes
-		}
+func kept(sizes map[sandbox.StreamID]int64, e *sandbox.Execution) (n int64) {
+	for _, ref := range outputs(e) {
+		n += sizes[ref.ID]
 	}
-	return n
+	return n + sizes[e.Stdin]
 }
 
 // Forget deletes the record and the output of an execution that has ended. Errors: NotFound; Conflict when it
@@ -181,13 +178,17 @@ func (s *Service) Forget(ctx context.Context, c sandbox.Caller, id sandbox.Execu
 	return s.forgetExecution(&e)
 }
 
-// forgetExecution deletes an ended execution: its streams, then its row.
+// forgetExecution deletes an ended execution: its streams, then its row, then its stored output.
 func (s *Service) forgetExecution(e *sandbox.Execution) error {
 	err := errors.Join(s.streams.Remove(e.Stdout.ID), s.streams.Remove(e.Stderr.ID), s.streams.Remove(e.Stdin))
 	if err != nil {
 		return err
 	}
-	return s.store.DeleteExecution(s.ctx, e.ID)
+	if err := s.store.DeleteExecution(s.ctx, e.ID); err != nil {
+		return err
+	}
+	s.stored.Remove(e)
+	return nil
 }
 
 // purgeStreams deletes input streams that no command ever used.

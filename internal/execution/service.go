@@ -88,6 +88,8 @@ type Deps struct {
 	Images    Images
 	// Streams keeps the output of executions; without it there are none.
 	Streams *stream.Store
+	// Stored stores the output of ended executions; nil for none.
+	Stored Stored
 	// Audit records the outputs of executions; nil for none.
 	Audit *audit.Log
 	// Work runs the pumps.
@@ -103,6 +105,7 @@ type Service struct {
 	guest     *guest.Calls
 	images    Images
 	streams   *stream.Store // nil for none
+	stored    Stored
 	audit     outputRecorder
 	log       *slog.Logger
 	work      *background.Group
@@ -118,8 +121,11 @@ type Service struct {
 // New returns a service, which is idle until Recover is called.
 func New(cfg Config, deps Deps) *Service {
 	cfg.AnswerTimeout = cmp.Or(cfg.AnswerTimeout, answerTimeout)
+	if deps.Stored == nil {
+		deps.Stored = nothingStored{}
+	}
 	return &Service{
-		cfg: cfg, store: deps.Store, sandboxes: deps.Sandboxes, guest: deps.Guest, images: deps.Images, streams: deps.Streams,
+		cfg: cfg, store: deps.Store, sandboxes: deps.Sandboxes, guest: deps.Guest, images: deps.Images, streams: deps.Streams, stored: deps.Stored,
 		log: deps.Logger, work: deps.Work, ctx: deps.Work.Context(),
 		audit:  outputRecorder{audit: deps.Audit, streams: deps.Streams, log: deps.Logger},
 		live:   liveExecutions{ids: map[sandbox.ExecutionID]*execution{}},

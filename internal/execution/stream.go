@@ -88,6 +88,11 @@ func (s *Service) openStream(ctx context.Context, id string, offset int64, follo
 		return nil, sandbox.StreamInfo{}, sandbox.Errorf(sandbox.NotFound, "there is no such stream")
 	}
 	r, info, err := s.streams.Reader(ctx, sandbox.StreamID(id), offset, follow)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		if err = s.stored.Fetch(ctx, sandbox.StreamID(id)); err == nil {
+			r, info, err = s.streams.Reader(ctx, sandbox.StreamID(id), offset, follow)
+		}
+	}
 	if err != nil {
 		return nil, info, err
 	}

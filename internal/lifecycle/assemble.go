@@ -126,7 +126,7 @@ func (s *Service) observe(deps *Deps, made *parts) {
 		StreamMax: cfg.StreamMaxBytes, StreamTotal: cfg.StreamTotalBytes, Retention: cfg.StreamRetention, MaxEnded: cfg.MaxEndedExecutions,
 		AnswerTimeout: cfg.agentTimeout,
 	}, execution.Deps{
-		Store: deps.Executions, Sandboxes: s, Guest: s.guest, Images: deps.Images, Streams: deps.Streams, Audit: deps.Audit, Work: s.work, Logger: s.log,
+		Store: deps.Executions, Sandboxes: s, Guest: s.guest, Images: deps.Images, Streams: deps.Streams, Stored: deps.StoredOutput, Audit: deps.Audit, Work: s.work, Logger: s.log,
 	})
 	made.use.Streams = s.executions
 	agents := environment.Config{SandboxURL: cfg.SandboxURL, Domain: cfg.Domain, NetworkCA: cfg.NetworkCA}

@@ -102,6 +102,8 @@ type Deps struct {
 	Gateways network.Gateways
 	// Streams keeps the output of executions; without it there are none.
 	Streams *stream.Store
+	// StoredOutput stores the output of ended executions; nil for none.
+	StoredOutput execution.Stored
 	// Quarantine keeps saved states that the store does not know; nil is "quarantine" beside Config.CheckpointDir.
 	Quarantine *quarantine.Store
 	// Layers makes the root filesystems of snapshots, and of paused sandboxes without memory; without it there are none.

@@ -126,6 +126,20 @@ type Execution struct {
 	EndedAt   time.Time // zero until it ended
 	// Duration is how long it ran, as measured in the sandbox; 0 when that is not known.
 	Duration time.Duration
+	// StoredBy is the installation that has stored its output in the object store; "" for none, and [NothingStored].
+	StoredBy string
+}
+
+// NothingStored stands for the installation of an ended execution without output that could be stored.
+const NothingStored = "-"
+
+// StoredStream is an output of an ended execution in the object store.
+type StoredStream struct {
+	ID        StreamID
+	Workspace WorkspaceID
+	By        string // the installation that has stored it
+	Bytes     int64
+	Truncated bool
 }
 
 // RecordedCommand returns the part of a command that its record keeps: the arguments up to

@@ -329,13 +329,13 @@ func (p *parts) settings(ctx context.Context, cfg config.Config, log *slog.Logge
 	s := services.Config{
 		Lifecycle: lifecycleConfig(cfg, p.machine, p.urls), Audit: auditConfig(cfg), Accounts: accountsConfig(cfg),
 		DefaultMemory: int64(cfg.Sandbox.DefaultMemory), URLs: p.urls, Console: cfg.Console.At(p.urls.Server()),
-		Events: eventsConfig(cfg), Webhooks: webhooksConfig(cfg),
+		Events: eventsConfig(cfg), Webhooks: webhooksConfig(cfg), Output: outputConfig(cfg),
 	}
 	if p.fleet != nil {
 		s.Lifecycle.QuotaNow = func() quota.Limits { return p.workersQuota(cfg) }
 		s.Lifecycle.PromiseNow = func() quota.Promise { return p.workersPromise(cfg) }
 	}
-	s.Lifecycle.Archive.Installation = p.instance
+	s.Lifecycle.Archive.Installation, s.Output.Installation = p.instance, p.instance
 	if s.Lifecycle.NetworkCA, err = readCA(cfg.Network.CAFile); err != nil {
 		return services.Config{}, err
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/modbox/modbox/internal/image/remote"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/mcphttp"
+	"github.com/modbox/modbox/internal/output"
 	"github.com/modbox/modbox/internal/pressure"
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/quota"
@@ -88,6 +89,11 @@ func lifecycleConfig(cfg config.Config, machine capacity.Machine, urls proxy.URL
 		CheckpointDir:      filepath.Join(cfg.StateDir, statedir.CheckpointsDir),
 		SpoolDir:           filepath.Join(cfg.StateDir, statedir.SpoolDir),
 	}
+}
+
+// outputConfig returns the settings of stored output, without the installation.
+func outputConfig(cfg config.Config) output.Config {
+	return output.Config{URL: cfg.Archive.URL, KeyFile: cfg.Archive.KeyFile, Store: cfg.Archive.Output}
 }
 
 func accountsConfig(cfg config.Config) auth.AccountsConfig {

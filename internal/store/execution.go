@@ -18,7 +18,7 @@ import (
 const (
 	executionColumns = `id, sandbox_id, workspace_id, kind, argv, state, exit_code, error, tty, one_shot, cancel, stdin,
 		stdout, stdout_off, stdout_bytes, stdout_truncated, stderr, stderr_off, stderr_bytes, stderr_truncated,
-		created_by, created_at, started_at, ended_at, duration, limit_exceeded`
+		created_by, created_at, started_at, ended_at, duration, limit_exceeded, stored_by`
 	// executionLive repeats the condition of the index executions_live word for word, so that SQLite uses the index.
 	executionLive = "state IN ('queued', 'running')"
 )
@@ -42,11 +42,11 @@ func (s *Executions) CreateExecution(ctx context.Context, e sandbox.Execution, l
 			return sandbox.Errorf(sandbox.QuotaExceeded, "%d executions of the sandbox have not ended, and more are not allowed at a time", live)
 		}
 		_, err := tx.ExecContext(ctx, "INSERT INTO executions ("+executionColumns+`) VALUES
-			($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26)`,
+			($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27)`,
 			e.ID, e.Sandbox, e.Workspace, e.Kind, string(argv), e.State, e.ExitCode, e.Error, database.Number(e.TTY), database.Number(e.OneShot), e.Cancel, e.Stdin,
 			e.Stdout.ID, database.Number(e.Stdout.Off), e.Stdout.Bytes, database.Number(e.Stdout.Truncated),
 			e.Stderr.ID, database.Number(e.Stderr.Off), e.Stderr.Bytes, database.Number(e.Stderr.Truncated),
-			e.CreatedBy, database.Nanos(e.CreatedAt), database.Nanos(e.StartedAt), database.Nanos(e.EndedAt), int64(e.Duration), e.LimitExceeded)
+			e.CreatedBy, database.Nanos(e.CreatedAt), database.Nanos(e.StartedAt), database.Nanos(e.EndedAt), int64(e.Duration), e.LimitExceeded, e.StoredBy)
 		return err
 	})
 	if err != nil {
@@ -190,7 +190,7 @@ func scanExecution(row database.Scanner) (sandbox.Execution, error) {
 	var created, started, ended, duration int64
 	err := row.Scan(&e.ID, &e.Sandbox, &e.Workspace, &e.Kind, &argv, &e.State, &code, &e.Error, &e.TTY, &e.OneShot, &e.Cancel, &e.Stdin,
 		&e.Stdout.ID, &e.Stdout.Off, &e.Stdout.Bytes, &e.Stdout.Truncated, &e.Stderr.ID, &e.Stderr.Off, &e.Stderr.Bytes, &e.Stderr.Truncated,
-		&e.CreatedBy, &created, &started, &ended, &duration, &e.LimitExceeded)
+		&e.CreatedBy, &created, &started, &ended, &duration, &e.LimitExceeded, &e.StoredBy)
 	if errors.Is(err, sql.ErrNoRows) {
 		return sandbox.Execution{}, sandbox.Errorf(sandbox.NotFound, "there is no such execution")
 	}

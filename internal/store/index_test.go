@@ -20,6 +20,8 @@ func TestQueriesUseIndexes(t *testing.T) {
 		"SELECT id FROM executions WHERE sandbox_id = 's' AND kind = 'job' ORDER BY created_at DESC, id DESC LIMIT 5":                                                       "executions_sandbox",
 		"SELECT count(*) FROM executions WHERE sandbox_id = 's' AND " + executionLive:                                                                                       "executions_live",
 		"SELECT id FROM executions WHERE ended_at > 0 AND ended_at < 9 LIMIT 5":                                                                                             "executions_ended",
+		"SELECT id FROM executions WHERE " + isThere + " AND (stdout = 's' OR stderr = 's')":                                                                                "executions_stored_stderr",
+		"SELECT id FROM executions WHERE ended_at > 0 AND ended_at >= 5 AND stored_by = '' ORDER BY ended_at, id LIMIT 5":                                                   "executions_ended",
 		"SELECT name FROM sandboxes WHERE " + isLive:                                                                                                                        "sandboxes_live_",
 		"SELECT name FROM sandboxes WHERE workspace_id = 'w' AND " + isLive + " ORDER BY created_at DESC, id DESC":                                                          "sandboxes_live_page",
 		"SELECT name FROM sandboxes WHERE workspace_id = 'w' AND state IN ('running') AND " + isLive + " AND (created_at, id) < (5, 'i') ORDER BY created_at DESC, id DESC": "sandboxes_live_page",

@@ -43,7 +43,8 @@ func Open(dir string, log *slog.Logger) (*Store, error) {
 	if err := durable.MkdirAll(dir); err != nil {
 		return nil, fmt.Errorf("open streams: %w", err)
 	}
-	return &Store{dir: dir, log: log, open: map[sandbox.StreamID]*live{}}, nil
+	s := &Store{dir: dir, log: log, open: map[sandbox.StreamID]*live{}}
+	return s, s.removeParts()
 }
 
 // live is the state shared by the writer and the readers of a stream.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -253,5 +254,76 @@ func TestUnusedStreams(t *testing.T) {
 	}
 	if _, err := s.Info(unused); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("a removed stream: %v, want not_found", err)
+	}
+}
+
+// TestCopy makes a stream of the copy of another, with its times.
+func TestCopy(t *testing.T) {
+	from, dir := open(t, t.TempDir()), t.TempDir()
+	to := open(t, dir)
+	id := create(t, from, 7)
+	w, err := from.Writer(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write([]byte("one\ntwo\nthree\n")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := from.Export(id); sandbox.CodeOf(err) != sandbox.Conflict {
+		t.Errorf("Export of a stream that has not ended = %v, want conflict", err)
+	}
+	if err := w.End(); err != nil {
+		t.Fatal(err)
+	}
+	export := func() *stream.Copy {
+		t.Helper()
+		c, err := from.Export(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	timestamped := func(s *stream.Store) (string, sandbox.StreamInfo) {
+		t.Helper()
+		r, info, err := s.Reader(t.Context(), id, 0, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := s.Timestamped(r)
+		defer text.Close()
+		data, err := io.ReadAll(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data), info
+	}
+	c := export()
+	for what, wrong := range map[string]struct{ size, times int64 }{"short": {c.Size, c.Times + 1}, "long": {c.Size, c.Times - 1}, "no header": {3, c.Size + c.Times - 3}} {
+		if err := to.Import(id, export(), wrong.size, wrong.times); err == nil {
+			t.Errorf("%s: it was imported", what)
+		}
+		if left, _ := os.ReadDir(dir); len(left) > 0 {
+			t.Errorf("%s: left %v", what, left)
+		}
+	}
+	for range 2 { // the second does nothing
+		c := export()
+		if err := to.Import(id, c, c.Size, c.Times); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, wantInfo := timestamped(from)
+	if got, info := timestamped(to); got != want || info != wantInfo || !info.Truncated || !info.Ended {
+		t.Errorf("the copy is %q %+v, want %q %+v", got, info, want, wantInfo)
+	}
+
+	// A killed server leaves an import that is not complete.
+	if err := os.Mkdir(filepath.Join(dir, "new-1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	open(t, dir)
+	if _, err := os.Lstat(filepath.Join(dir, "new-1")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the rest of an import stays: %v", err)
 	}
 }

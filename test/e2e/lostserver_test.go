@@ -1,7 +1,9 @@
 package e2e_test
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,14 +16,14 @@ import (
 )
 
 // TestLostControlServerS3 loses a control server with its disk. Another server, with the same database, bucket, keys and images, resumes
-// the archived sandbox with its process.
+// the archived sandbox with its process, and returns the output of a command.
 func TestLostControlServerS3(t *testing.T) {
 	bucket, cluster := objecttest.Start(t), storetest.StartCluster(t)
 	if err := os.Chmod(cluster.Dir, 0o755); err != nil { // for the socket
 		t.Fatal(err)
 	}
 	lost, next := newStateDir(t), newStateDir(t)
-	args := []string{"--database-url", cluster.URL("postgres"), "--archive-url", bucket.URL("archive")}
+	args := []string{"--database-url", cluster.URL("postgres"), "--archive-url", bucket.URL("archive"), "--archive-output", "true"}
 	a, b := newControlServer(t, lost, args...), newControlServer(t, next, args...)
 	a.launch()
 	joinWorker(t, lost, a.workers, b.workers)
@@ -31,6 +33,14 @@ func TestLostControlServerS3(t *testing.T) {
 	if err != nil || sb.State != client.Running {
 		t.Fatalf("create: %+v, %v", sb, err)
 	}
+	e, err := a.Executions.Start(t.Context(), sb.ID, client.Command{Argv: []string{"/bin/sh", "-c", "echo out; echo err >&2"}}, client.ExecutionOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the output is in the bucket", func() bool {
+		found, _ := filepath.Glob(bucket.Path("archive/output/*/*/00000"))
+		return len(found) == 2
+	})
 	number := a.counting(sb.ID)
 	before := number(a)
 	if _, err := a.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
@@ -59,6 +69,16 @@ func TestLostControlServerS3(t *testing.T) {
 		t.Fatalf("resume: %+v, %v", got, err)
 	}
 	until(t, fmt.Sprintf("the number goes on from %d", before), func() bool { return number(b) > before })
+	for id, want := range map[string]string{e.Stdout.StreamID: "out\n", e.Stderr.StreamID: "err\n"} {
+		r, err := b.Streams.Read(t.Context(), id, client.StreamOptions{Follow: true})
+		if err != nil {
+			t.Fatalf("read the output: %v", err)
+		}
+		got, err := io.ReadAll(r)
+		if err := errors.Join(err, r.Close()); err != nil || string(got) != want {
+			t.Errorf("output %q, %v, want %q", got, err, want)
+		}
+	}
 	if _, err := b.Sandboxes.Delete(t.Context(), sb.ID); err != nil {
 		t.Error(err)
 	}

@@ -25,9 +25,11 @@ import (
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/fleet"
 	"github.com/modbox/modbox/internal/eventstream"
+	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/network"
+	"github.com/modbox/modbox/internal/output"
 	"github.com/modbox/modbox/internal/preview"
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/quarantine"
@@ -82,6 +84,7 @@ type Config struct {
 	Lifecycle lifecycle.Config
 	Events    eventstream.Config
 	Webhooks  webhook.Config
+	Output    output.Config // no output is stored without a URL
 	Audit     audit.Config
 	Accounts  auth.AccountsConfig
 	// Providers sign people in; none means that only passwords do.
@@ -140,11 +143,17 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 	s.closers = append(s.closers, s.Auth.Close)
 	s.SSHKeys = sshkey.New(sshkeyrows.New(ports.Store.DB), s.Auth)
 	uploads := &template.Uploads{}
+	var stored execution.Stored
+	if cfg.Output.URL != "" && ports.Streams != nil {
+		o := output.New(cfg.Output, output.Deps{Records: st.Executions.Outputs(), Used: st.Sandboxes.Archives().Any, Streams: ports.Streams, Logger: ports.Logger})
+		s.closers = append(s.closers, func() { _ = o.Close() }) // it was flushed
+		stored = o
+	}
 	s.Lifecycle, err = lifecycle.New(cfg.Lifecycle, lifecycle.Deps{
 		Store: st.Sandboxes, Lookup: st.Sandboxes, Quotas: st.Quotas, Usage: st.Usage, Networks: st.Sandboxes, Environments: st.Sandboxes,
 		Executions: st.Executions, Checkpoints: st.Checkpoints, Snapshots: st.Snapshots, Drafts: st.Snapshots, Switches: st.Catalogue,
 		Archives: st.Sandboxes, States: st.Sandboxes.Archives(),
-		Driver: ports.Driver, Images: ports.Images, Catalogue: s.Catalogue, Layers: ports.Layers, Gateways: ports.Gateways, Streams: ports.Streams,
+		Driver: ports.Driver, Images: ports.Images, Catalogue: s.Catalogue, Layers: ports.Layers, Gateways: ports.Gateways, Streams: ports.Streams, StoredOutput: stored,
 		Quarantine: ports.Quarantine, Logger: ports.Logger, Metrics: ports.Metrics, ObserveCalls: ports.ObserveCalls,
 		Scans: codescan.New(policyrows.New(ports.Store.DB)), Audit: s.Audit, Uploads: uploads,
 	})

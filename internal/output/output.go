@@ -1,0 +1,445 @@
+// Package output stores the output of ended executions in an object store, so that another server with the same database can return it.
+//
+// The streams stay on the disk of the server that has written them. A stream is the objects output/INSTALLATION/STREAM/N: parts of its
+// file, of which the first, with the sizes, is written last. The record of the execution then has the installation. A stream that is missing on the
+// disk is fetched to it by the first reader.
+//
+// The record is deleted before the objects. A server that is killed between leaves objects of an execution without a record; the sweep
+// removes them.
+package output
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/modbox/modbox/internal/background"
+	"github.com/modbox/modbox/internal/ballast"
+	"github.com/modbox/modbox/internal/fairsem"
+	"github.com/modbox/modbox/internal/object"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/stream"
+)
+
+const (
+	// uploads and fetches bound the streams that are sent and fetched at a time. Each has a part in memory.
+	uploads, fetches = 4, 4
+	batch            = 100
+	tick             = time.Minute
+	sweepEvery       = time.Hour
+	// grace is the age of objects without a record that a sweep removes: the database may be a copy of another server's.
+	grace = 24 * time.Hour
+	// pause is the time between two looks for executions that have ended. lateness is the time by which an end may usually be recorded after a
+	// later end; the hourly look at all executions finds the others.
+	pause, lateness = time.Second, time.Minute
+	// removalsMax bounds the streams that wait for their removal. The sweep removes the others.
+	removalsMax = 10_000
+	// spareBytes stay free on the disk.
+	spareBytes = 256 << 20
+)
+
+// Config are the settings of the service.
+type Config struct {
+	// URL is the bucket, and KeyFile has the key that encrypts the objects; "" for no encryption.
+	URL, KeyFile string
+	// Store says that output is stored. Otherwise output that was stored earlier is fetched and removed.
+	Store bool
+	// Installation is the id of the installation.
+	Installation string
+}
+
+// Records are the records of where output is. Their methods are safe for concurrent use.
+type Records interface {
+	// Unstored returns at most limit executions that ended at a time or later and whose output is not stored, the oldest end first.
+	Unstored(ctx context.Context, since time.Time, limit int) ([]sandbox.Execution, error)
+	// Store records the installation that has stored the output of an execution. It reports whether there is such an execution.
+	Store(ctx context.Context, id sandbox.ExecutionID, by string) (bool, error)
+	// Stored returns a stored stream. Errors: NotFound.
+	Stored(ctx context.Context, id sandbox.StreamID) (sandbox.StoredStream, error)
+	// All returns all stored streams, some of them twice.
+	All(ctx context.Context) ([]sandbox.StoredStream, error)
+	// Owners returns the streams of all executions, with their workspaces.
+	Owners(ctx context.Context) (map[sandbox.StreamID]sandbox.WorkspaceID, error)
+}
+
+// Deps are the parts that the service uses. It does not close them.
+type Deps struct {
+	Records Records
+	// Used reports whether anything was stored in the bucket: then a missing store is an error.
+	Used    func(context.Context) (bool, error)
+	Streams *stream.Store
+	Logger  *slog.Logger
+}
+
+// Service stores the output of ended executions. It is safe for concurrent use.
+type Service struct {
+	cfg     Config
+	deps    Deps
+	log     *slog.Logger
+	fetches *fairsem.Semaphore
+	wake    chan struct{} // has an element when there is work
+	opening chan struct{} // has an element while nobody opens the store
+
+	mu       sync.Mutex
+	objects  *object.Store      // once it is open; guarded by mu
+	removals []sandbox.StreamID // guarded by mu
+}
+
+// New returns a service that does nothing until Run.
+func New(cfg Config, deps Deps) *Service {
+	s := &Service{cfg: cfg, deps: deps, log: deps.Logger, fetches: fairsem.New(fetches), wake: make(chan struct{}, 1), opening: make(chan struct{}, 1)}
+	s.opening <- struct{}{}
+	return s
+}
+
+// Wake says that an execution has ended.
+func (s *Service) Wake() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run stores, removes and sweeps until ctx ends.
+func (s *Service) Run(ctx context.Context) {
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	var since, swept time.Time
+	for ctx.Err() == nil {
+		s.removeQueued(ctx)
+		if s.cfg.Store {
+			since = s.storeEnded(ctx, since)
+		}
+		if time.Since(swept) >= sweepEvery {
+			swept, since = time.Now(), time.Time{}
+			if err := s.Sweep(ctx, time.Now().Add(-grace)); err != nil {
+				s.failed(ctx, "stored output of executions not swept", err)
+			}
+		}
+		select {
+		case <-s.wake:
+		case <-ticker.C:
+		case <-ctx.Done():
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (s *Service) failed(ctx context.Context, what string, err error) {
+	if ctx.Err() == nil {
+		s.log.Warn(what+", trying again later", "error", err)
+	}
+}
+
+// storeEnded stores the output of executions that ended at a time or later, and returns the time for the next call.
+func (s *Service) storeEnded(ctx context.Context, since time.Time) time.Time {
+	for ctx.Err() == nil {
+		list, err := s.deps.Records.Unstored(ctx, since, batch)
+		if err != nil {
+			s.failed(ctx, "executions whose output is not stored cannot be listed", err)
+			return since
+		}
+		var mu sync.Mutex
+		var errs []error
+		background.Each(inTurns(list), uploads, func(e sandbox.Execution) {
+			if err := s.put(ctx, &e); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				errs = append(errs, err)
+			}
+		})
+		if len(errs) > 0 {
+			s.failed(ctx, fmt.Sprintf("output of %d executions not stored", len(errs)), errs[0])
+			return since
+		}
+		if len(list) < batch {
+			return time.Now().Add(-lateness)
+		}
+	}
+	return since
+}
+
+// inTurns orders executions so that workspaces take turns.
+func inTurns(list []sandbox.Execution) []sandbox.Execution {
+	turns, count := map[sandbox.ExecutionID]int{}, map[sandbox.WorkspaceID]int{}
+	for _, e := range list {
+		turns[e.ID] = count[e.Workspace]
+		count[e.Workspace]++
+	}
+	slices.SortStableFunc(list, func(a, b sandbox.Execution) int { return turns[a.ID] - turns[b.ID] })
+	return list
+}
+
+// put stores the output of an execution, and records that.
+func (s *Service) put(ctx context.Context, e *sandbox.Execution) error {
+	objects, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	by := sandbox.NothingStored
+	for _, ref := range refs(e) {
+		if ref.Bytes == 0 { // the record says it all
+			by = s.cfg.Installation
+			continue
+		}
+		c, err := s.deps.Streams.Export(ref.ID)
+		if err != nil { // it stays where it is
+			if sandbox.CodeOf(err) != sandbox.NotFound {
+				s.log.Error("output of an execution cannot be stored", "execution", e.ID, "error", err)
+			}
+			continue
+		}
+		by = s.cfg.Installation
+		if err := errors.Join(s.send(ctx, objects, ref.ID, c), c.Close()); err != nil {
+			return err
+		}
+	}
+	if by != sandbox.NothingStored {
+		if err := objects.Flush(); err != nil {
+			return err
+		}
+	}
+	found, err := s.deps.Records.Store(ctx, e.ID, by)
+	if err == nil && !found { // it was deleted meanwhile
+		s.Remove(e)
+	}
+	return err
+}
+
+// refs returns the outputs of an execution.
+func refs(e *sandbox.Execution) []sandbox.StreamRef {
+	if e.Stdout.ID == e.Stderr.ID {
+		return []sandbox.StreamRef{e.Stdout}
+	}
+	return []sandbox.StreamRef{e.Stdout, e.Stderr}
+}
+
+// send sends the parts of a stream, the first part last.
+func (s *Service) send(ctx context.Context, objects *object.Store, id sandbox.StreamID, c *stream.Copy) error {
+	h := head{Size: c.Size, Times: c.Times}
+	first := make([]byte, min(partBytes, h.total()))
+	if _, err := io.ReadFull(c, first); err != nil {
+		return err
+	}
+	part := make([]byte, min(partBytes, h.total()))
+	for n := 1; n < h.parts(); n++ {
+		size, err := io.ReadFull(c, part)
+		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return err
+		}
+		if err := objects.Put(ctx, key(s.cfg.Installation, id, n), part[:size]); err != nil {
+			return err
+		}
+	}
+	return objects.Put(ctx, key(s.cfg.Installation, id, 0), h.encode(first))
+}
+
+// Fetch brings a stored stream to the disk, unless it is there. Errors: NotFound when there is no such stream; Unavailable when the object store
+// cannot be used; Unsupported when the stored stream is missing or damaged; DiskFull.
+func (s *Service) Fetch(ctx context.Context, id sandbox.StreamID) error {
+	st, err := s.deps.Records.Stored(ctx, id)
+	if err != nil {
+		return err
+	}
+	leave, err := s.fetches.Acquire(ctx, st.Workspace, nil)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if _, err := s.deps.Streams.Info(id); err == nil { // another reader has fetched it
+		return nil
+	}
+	if st.Bytes == 0 {
+		empty := stream.Empty(time.Now(), st.Truncated)
+		return s.deps.Streams.Import(id, bytes.NewReader(empty), int64(len(empty)), 0)
+	}
+	objects, err := s.open(ctx)
+	if err != nil {
+		return unusable(ctx, err)
+	}
+	err = s.fetch(ctx, objects, &st)
+	switch code := sandbox.CodeOf(err); {
+	case err == nil || code == sandbox.DiskFull:
+		return err
+	case code == sandbox.NotFound || code == sandbox.Invalid:
+		s.log.Error("stored output of an execution is missing or damaged", "stream", id, "error", err)
+		return sandbox.Wrap(sandbox.Unsupported, err, "the output is missing or damaged in the object store")
+	}
+	return unusable(ctx, err)
+}
+
+// unusable explains an error of the bucket to the reader of a stream, who does not know it.
+func unusable(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return sandbox.Wrap(sandbox.Unavailable, err, "the output is in the object store, which cannot be used now (archive.url); try again, or ask an administrator")
+}
+
+// fetch writes a stored stream to the disk.
+func (s *Service) fetch(ctx context.Context, objects *object.Store, st *sandbox.StoredStream) error {
+	data, err := objects.Get(ctx, key(st.By, st.ID, 0))
+	if err != nil {
+		return err
+	}
+	h, first, err := decode(data)
+	if err != nil {
+		return err
+	}
+	space, err := ballast.Free(s.deps.Streams.Dir())
+	if err != nil {
+		return err
+	}
+	if space.Usable() < h.total()*fetches+spareBytes {
+		return sandbox.Errorf(sandbox.DiskFull, "the server's disk is too full to fetch the output")
+	}
+	rest := &parts{first: first, left: h.parts() - 1, next: func(n int) ([]byte, error) { return objects.Get(ctx, key(st.By, st.ID, n)) }}
+	return s.deps.Streams.Import(st.ID, rest, h.Size, h.Times)
+}
+
+// Sizes returns the bytes of the stored streams.
+func (s *Service) Sizes(ctx context.Context) (map[sandbox.StreamID]int64, error) {
+	all, err := s.deps.Records.All(ctx)
+	if err != nil {
+		return nil, err
+	}
+	sizes := make(map[sandbox.StreamID]int64, len(all))
+	for _, st := range all {
+		sizes[st.ID] = st.Bytes
+	}
+	return sizes, nil
+}
+
+// Remove removes the stored output of an execution, whose record was deleted, soon.
+func (s *Service) Remove(e *sandbox.Execution) {
+	if !s.cfg.Store && e.StoredBy != s.cfg.Installation {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, ref := range refs(e) {
+		if len(s.removals) < removalsMax {
+			s.removals = append(s.removals, ref.ID)
+		}
+	}
+	s.Wake()
+}
+
+// removeQueued removes the streams of Remove.
+func (s *Service) removeQueued(ctx context.Context) {
+	s.mu.Lock()
+	ids := s.removals
+	s.removals = nil
+	s.mu.Unlock()
+	for i, id := range ids {
+		if err := s.remove(ctx, id); err != nil {
+			s.failed(ctx, "stored output of a deleted execution not removed", err)
+			s.mu.Lock()
+			s.removals = append(ids[i:], s.removals...)[:min(len(ids)-i+len(s.removals), removalsMax)]
+			s.mu.Unlock()
+			return
+		}
+	}
+}
+
+// remove removes the objects of a stream that this installation has stored.
+func (s *Service) remove(ctx context.Context, id sandbox.StreamID) error {
+	objects, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	var keys []string
+	if err := objects.List(ctx, folder(s.cfg.Installation, id), func(o object.Object) error {
+		keys = append(keys, o.Key)
+		return nil
+	}); err != nil {
+		return err
+	}
+	for _, key := range keys {
+		if err := objects.Delete(ctx, key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Sweep removes the objects of this installation that were written before a time and are of no execution.
+func (s *Service) Sweep(ctx context.Context, before time.Time) error {
+	used, err := s.deps.Used(ctx)
+	if err != nil || !used {
+		return err
+	}
+	objects, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	found := map[sandbox.StreamID]bool{}
+	if err := objects.List(ctx, folder(s.cfg.Installation, ""), func(o object.Object) error {
+		if id, ok := streamOf(o.Key); ok && o.At.Before(before) {
+			found[id] = true
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	owners, err := s.deps.Records.Owners(ctx) // after the list: what is stored later is not in it
+	if err != nil {
+		return err
+	}
+	for id := range found {
+		if owners[id] != "" {
+			continue
+		}
+		if err := s.remove(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// open returns the store, which it opens when it is first used, and makes if nothing was stored yet.
+func (s *Service) open(ctx context.Context) (*object.Store, error) {
+	select {
+	case <-s.opening:
+		defer func() { s.opening <- struct{}{} }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	s.mu.Lock()
+	objects := s.objects
+	s.mu.Unlock()
+	if objects != nil {
+		return objects, nil
+	}
+	used, err := s.deps.Used(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if objects, err = object.OpenWithKeyFile(ctx, s.cfg.URL, s.cfg.KeyFile, object.Options{Create: !used}); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.objects = objects
+	return objects, nil
+}
+
+// Close closes the object store, after Run and the readers have ended.
+func (s *Service) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	objects := s.objects
+	if s.objects = nil; objects == nil {
+		return nil
+	}
+	return objects.Close()
+}

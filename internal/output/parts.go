@@ -1,0 +1,93 @@
+package output
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"path"
+
+	"github.com/modbox/modbox/internal/object"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// partBytes is the size of the parts of a stream, except the last.
+const partBytes = object.ChunkBytes
+
+// prefix begins the names of the objects.
+const prefix = "output/"
+
+// folder begins the names of the objects of a stream, and of all streams of an installation for "".
+func folder(installation string, id sandbox.StreamID) string {
+	if id == "" {
+		return prefix + installation + "/"
+	}
+	return prefix + installation + "/" + string(id) + "/"
+}
+
+// key is the name of a part.
+func key(installation string, id sandbox.StreamID, n int) string {
+	return fmt.Sprintf("%s%05d", folder(installation, id), n)
+}
+
+// streamOf returns the stream of an object.
+func streamOf(key string) (sandbox.StreamID, bool) {
+	return sandbox.ParseStreamID(path.Base(path.Dir(key)))
+}
+
+// head begins the first part of a stream.
+type head struct{ Size, Times int64 }
+
+// headMagic is the format.
+const headMagic = "mbout001"
+
+func (h head) total() int64 { return h.Size + h.Times }
+
+// parts returns the number of parts, at least one.
+func (h head) parts() int { return int(max(1, (h.total()+partBytes-1)/partBytes)) }
+
+// encode returns the first part.
+func (h head) encode(first []byte) []byte {
+	b := binary.BigEndian.AppendUint64([]byte(headMagic), uint64(h.Size))
+	return append(binary.BigEndian.AppendUint64(b, uint64(h.Times)), first...)
+}
+
+// decode reads the first part. Errors: Invalid.
+func decode(data []byte) (h head, first []byte, err error) {
+	const size = len(headMagic) + 16
+	if len(data) < size || string(data[:len(headMagic)]) != headMagic {
+		return h, nil, sandbox.Errorf(sandbox.Invalid, "it is no stream")
+	}
+	h = head{int64(binary.BigEndian.Uint64(data[len(headMagic):])), int64(binary.BigEndian.Uint64(data[len(headMagic)+8:]))}
+	const most = 1 << 50
+	if h.Size < 0 || h.Times < 0 || h.Size > most || h.Times > most {
+		return h, nil, sandbox.Errorf(sandbox.Invalid, "it has sizes of %d and %d bytes", h.Size, h.Times)
+	}
+	return h, data[size:], nil
+}
+
+// parts reads the parts of a stream in order.
+type parts struct {
+	first []byte
+	left  int
+	n     int
+	next  func(n int) ([]byte, error)
+}
+
+// Read implements io.Reader.
+func (p *parts) Read(b []byte) (int, error) {
+	for len(p.first) == 0 {
+		if p.left == 0 {
+			return 0, io.EOF
+		}
+		p.left--
+		p.n++
+		data, err := p.next(p.n)
+		if err != nil {
+			return 0, err
+		}
+		p.first = data
+	}
+	n := copy(b, p.first)
+	p.first = p.first[n:]
+	return n, nil
+}
