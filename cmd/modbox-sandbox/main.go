@@ -16,6 +16,7 @@ import (
 	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
 	"gvisor.dev/gvisor/runsc/cmd/util"
 
+	"github.com/modbox/modbox/cmd/modbox-sandbox/internal/cpufeatures"
 	"github.com/modbox/modbox/cmd/modbox-sandbox/internal/initguard"
 	"github.com/modbox/modbox/cmd/modbox-sandbox/internal/lateimage"
 	"github.com/modbox/modbox/cmd/modbox-sandbox/internal/precompiled"
@@ -45,6 +46,7 @@ func main() {
 	precompiled.Register()
 	umounter.Register()
 	tracepoints.LeaveOut()
+	cpufeatures.Initialize()
 	if err := errors.Join(lateimage.Register(), initguard.Register()); err != nil {
 		panic(err) // tests of every build start boxes
 	}

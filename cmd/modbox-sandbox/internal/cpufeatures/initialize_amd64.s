@@ -1,0 +1,1 @@
+// Without this file, the compiler refuses functions without a body.
