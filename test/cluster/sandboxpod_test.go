@@ -73,6 +73,8 @@ func TestPodPerSandbox(t *testing.T) {
 	p := installPerSandbox(t)
 	t.Run("life", p.life)
 	t.Run("quota", p.quota)
+	t.Run("memory", p.memory)
+	t.Run("space", p.space)
 	t.Run("bench", p.bench)
 	t.Run("crash", p.crash)
 }
@@ -151,17 +153,58 @@ func (p perSandbox) quota(t *testing.T) {
 	until(t, "the quota counts", func() bool {
 		return kubectl(t, "", "-n", perSandboxNamespace, "get", "resourcequota", "sandboxes", "-o", "jsonpath={.status.used.pods}") == "2"
 	})
-	sb, err := p.Sandboxes.Create(t.Context(), client.CreateOptions{Image: "modbox/base"})
+	p.fails(t, client.Resources{}, "ResourceQuota")
+	p.none(t, "after a refusal")
+}
+
+// fails checks that a new sandbox fails with a reason.
+func (p perSandbox) fails(t *testing.T, size client.Resources, why string) {
+	t.Helper()
+	sb, err := p.Sandboxes.Create(t.Context(), client.CreateOptions{Image: "modbox/base", Resources: size})
 	if err == nil {
 		sb, err = p.Sandboxes.Wait(t.Context(), sb.ID, client.Running)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if sb.State != client.Failed || sb.Cause == nil || !strings.Contains(sb.Cause.Message, "ResourceQuota") {
-		t.Errorf("the sandbox is %s, %+v, want that it failed because of the ResourceQuota", sb.State, sb.Cause)
+	if sb.State != client.Failed || sb.Cause == nil || !strings.Contains(sb.Cause.Message, why) {
+		t.Errorf("the sandbox is %s, %+v, want that it failed: %s", sb.State, sb.Cause, why)
 	}
+}
+
+// memory checks that a sandbox cannot use more memory than its Pod has.
+func (p perSandbox) memory(t *testing.T) {
+	sb, err := p.Sandboxes.Create(t.Context(), client.CreateOptions{Image: "modbox/base"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = p.Sandboxes.Exec(t.Context(), sb.ID, client.Command{Argv: []string{"/bin/bash", "-c", "head -c 1G /dev/zero | tail"}, Timeout: time.Minute})
+	t.Logf("a command that uses 1 GiB: %v", err)
+	if sb, err = p.Sandboxes.Wait(t.Context(), sb.ID, client.Destroyed); err != nil || !sb.State.Ended() {
+		t.Fatalf("the sandbox is %+v, %v, want that it has ended", sb, err)
+	}
+	t.Logf("the sandbox has ended: %+v", sb.Cause)
+	p.none(t, "after the sandbox used too much memory")
+}
+
+// space checks what happens to a sandbox for which no node has space, and to the sandbox whose Pod is too many.
+func (p perSandbox) space(t *testing.T) {
+	p.set(t, "MODBOX_KUBERNETES_MAX_PODS=1", "MODBOX_KUBERNETES_START_TIMEOUT=10s")
+	defer p.set(t, "MODBOX_KUBERNETES_MAX_PODS-", "MODBOX_KUBERNETES_START_TIMEOUT-")
+	p.fails(t, client.Resources{CPU: "8"}, "no node of the cluster has space")
 	p.none(t, "after a refusal")
+	sb, err := p.Sandboxes.Create(t.Context(), client.CreateOptions{Image: "modbox/base"})
+	if err == nil {
+		sb, err = p.Sandboxes.Wait(t.Context(), sb.ID, client.Running)
+	}
+	if err != nil || sb.State != client.Running {
+		t.Fatalf("the sandbox is %+v, %v", sb, err)
+	}
+	p.fails(t, client.Resources{}, "kubernetes.max_pods")
+	if _, err := p.Sandboxes.Delete(t.Context(), sb.ID); err != nil {
+		t.Error(err)
+	}
+	p.none(t, "after the end of the sandbox")
 }
 
 // bench measures creates without a pool and with one, and resumes, beside plain Pods. It fails only if a call fails.
@@ -171,8 +214,8 @@ func (p perSandbox) bench(t *testing.T) {
 	}
 	b := bench{Server: &testserver.Server{Client: p.Client}, t: t}
 	b.plainPods()
-	first := func() string {
-		sb, err := p.Sandboxes.Create(t.Context(), client.CreateOptions{Image: "modbox/base"})
+	first := func(cpu string) string {
+		sb, err := p.Sandboxes.Create(t.Context(), client.CreateOptions{Image: "modbox/base", Resources: client.Resources{CPU: cpu}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,26 +228,28 @@ func (p perSandbox) bench(t *testing.T) {
 		}
 		p.none(t, "after the end of the sandbox")
 	}
-	var creates, pauses, resumes []time.Duration
-	for range benchRounds {
-		var id string
-		creates = append(creates, timed(func() { id = first() }))
-		pauses = append(pauses, timed(func() {
-			if _, err := p.Sandboxes.Pause(t.Context(), id); err != nil {
-				t.Error(err)
-			}
-		}))
-		resumes = append(resumes, timed(func() { b.echo(id) }))
-		remove(id)
+	for _, cpu := range []string{"250m", "500m", "1"} {
+		var creates, pauses, resumes []time.Duration
+		for range benchRounds {
+			var id string
+			creates = append(creates, timed(func() { id = first(cpu) }))
+			pauses = append(pauses, timed(func() {
+				if _, err := p.Sandboxes.Pause(t.Context(), id); err != nil {
+					t.Error(err)
+				}
+			}))
+			resumes = append(resumes, timed(func() { b.echo(id) }))
+			remove(id)
+		}
+		b.show("a Pod for each sandbox, CPU "+cpu+": create to first output", b.pod, creates...)
+		b.show("a Pod for each sandbox, CPU "+cpu+": pause", b.pod, pauses...)
+		b.show("a Pod for each sandbox, CPU "+cpu+": resume to first output", b.pod, resumes...)
 	}
-	b.show("a Pod for each sandbox: create to first output", b.pod, creates...)
-	b.show("a Pod for each sandbox: pause", b.pod, pauses...)
-	b.show("a Pod for each sandbox: resume to first output", b.pod, resumes...)
 	var wg sync.WaitGroup
 	ids := make([]string, 10)
 	b.show("a Pod for each sandbox: 10 creates at once, all first outputs", b.pod, timed(func() {
 		for i := range ids {
-			wg.Go(func() { ids[i] = first() })
+			wg.Go(func() { ids[i] = first("") })
 		}
 		wg.Wait()
 	}))
@@ -215,13 +260,13 @@ func (p perSandbox) bench(t *testing.T) {
 	}
 	p.none(t, "after the end of all sandboxes")
 
-	p.setPool(t, 2)
+	p.set(t, "MODBOX_POOL_SIZE=2")
 	var warm []time.Duration
 	for round := 0; round < 4*benchRounds && len(warm) < benchRounds; round++ {
 		until(t, "the Pods of the pool are there", func() bool { return len(p.workers(t)) > 2 })
 		waiting := p.pods(t, ".metadata.labels.modbox/sandbox")
 		var id string
-		took := timed(func() { id = first() })
+		took := timed(func() { id = first("") })
 		if p.fromPool(t, id) {
 			warm = append(warm, took)
 			if !slices.Contains(waiting, id) {
@@ -233,14 +278,14 @@ func (p perSandbox) bench(t *testing.T) {
 		}
 	}
 	b.show("a Pod for each sandbox: create to first output, with a box of the pool", b.pod, warm...)
-	p.setPool(t, 0)
+	p.set(t, "MODBOX_POOL_SIZE-")
 	p.none(t, "without a pool")
 }
 
-// setPool starts the server anew with another size of the pool.
-func (perSandbox) setPool(t *testing.T, size int) {
+// set starts the server anew with other environment variables: NAME=value, or NAME- to remove it.
+func (perSandbox) set(t *testing.T, variables ...string) {
 	t.Helper()
-	kubectl(t, "", "-n", perSandboxNamespace, "set", "env", "statefulset/modbox", fmt.Sprint("MODBOX_POOL_SIZE=", size))
+	kubectl(t, "", append([]string{"-n", perSandboxNamespace, "set", "env", "statefulset/modbox"}, variables...)...)
 	kubectl(t, "", "-n", perSandboxNamespace, "rollout", "status", "--timeout", timeLimit.String(), "statefulset/modbox")
 }
 
