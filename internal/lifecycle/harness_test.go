@@ -12,8 +12,10 @@ import (
 	"github.com/modbox/modbox/internal/build"
 	"github.com/modbox/modbox/internal/catalogue"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/network"
+	outputs "github.com/modbox/modbox/internal/output"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/secret"
 	"github.com/modbox/modbox/internal/store"
@@ -36,6 +38,8 @@ type env struct {
 	caller sandbox.Caller
 	cfg    lifecycle.Config
 	images *images
+	// output are the settings of stored output; none is stored without a URL.
+	output outputs.Config
 	// gateways is the network of the servers; nil for none.
 	gateways network.Gateways
 	// isolated has the driver claim that what runs in its boxes cannot reach the host.
@@ -170,9 +174,13 @@ func (e *env) prepare() *server {
 	if e.turn != nil {
 		d = &turnDriver{s.driver, e.turn}
 	}
+	var stored execution.Stored
+	if e.output.URL != "" {
+		stored = outputs.New(e.output, outputs.Deps{Records: st.Executions.Outputs(), Used: st.Sandboxes.Archives().Any, Streams: streams, Logger: logger})
+	}
 	s.Service, err = lifecycle.New(e.cfg, lifecycle.Deps{
-		Streams: streams,
-		Store:   s.store, Lookup: s.store, Quotas: s.store, Usage: s.store, Networks: s.store, Environments: s.store, Executions: s.store,
+		Streams: streams, StoredOutput: stored,
+		Store: s.store, Lookup: s.store, Quotas: s.store, Usage: s.store, Networks: s.store, Environments: s.store, Executions: s.store,
 		Checkpoints: &faultyCheckpoints{Records: st.Checkpoints, faults: f}, Snapshots: s.store, Drafts: s.store, Switches: st.Catalogue, Archives: &faultyArchives{Records: st.Sandboxes, faults: f}, States: st.Sandboxes.Archives(), Driver: d, Images: e.images, Catalogue: catalogue.New(st.Catalogue, st.Registries, e.images, 0), Layers: e.images, Logger: logger, Gateways: e.gateways,
 	})
 	if err != nil {
