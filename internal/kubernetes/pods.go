@@ -19,6 +19,7 @@ import (
 	"github.com/modbox/modbox/internal/broadcast"
 	"github.com/modbox/modbox/internal/driver/fleet"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/worker"
 )
 
 // Config configures [Pods].
@@ -159,7 +160,7 @@ func (p *Pods) seen(obj any, deleted bool) {
 	p.mu.Lock()
 	was := p.pods[id]
 	switch {
-	case was == podStarting || id == "":
+	case was == podStarting || !worker.Supplied(id):
 	case deleted:
 		delete(p.pods, id)
 	case was == 0: // of a server that ended before it was recorded

@@ -176,12 +176,13 @@ func TestPodsOfAnEarlierServer(t *testing.T) {
 	foreign := existing(worker.NewSuppliedID())
 	foreign.Labels["app"] = "other"
 	foreign.Name = "zzz"
-	c := newCluster(t, time.Hour, existing(kept), existing(unknown), foreign)
+	other := existing("modbox-0") // it has the label, but no server gives such an id
+	c := newCluster(t, time.Hour, existing(kept), existing(unknown), foreign, other)
 	c.start(t, kept, gone)
 	if got, want := <-c.lost, gone+" the Pod "+strings.ToLower(gone)+" was deleted while the server was away"; got != want {
 		t.Errorf("lost %q, want %q", got, want)
 	}
-	c.becomes(t, strings.ToLower(kept), "zzz")
+	c.becomes(t, "modbox-0", strings.ToLower(kept), "zzz")
 }
 
 func TestLostPods(t *testing.T) {
