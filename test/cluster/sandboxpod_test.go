@@ -72,6 +72,7 @@ func installPerSandbox(t *testing.T) perSandbox {
 func TestPodPerSandbox(t *testing.T) {
 	p := installPerSandbox(t)
 	t.Run("life", p.life)
+	t.Run("copies", p.copies)
 	t.Run("quota", p.quota)
 	t.Run("memory", p.memory)
 	t.Run("space", p.space)
@@ -144,6 +145,63 @@ func (p perSandbox) life(t *testing.T) {
 		t.Fatalf("delete: %v", err)
 	}
 	p.none(t, "after the end of the sandbox")
+}
+
+// copies forks a sandbox with its memory, and makes a sandbox from its snapshot; each has a Pod.
+func (p perSandbox) copies(t *testing.T) {
+	sb, err := p.Sandboxes.Create(t.Context(), client.CreateOptions{Image: "modbox/base"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bash := func(id, script, want string) {
+		t.Helper()
+		out, err := p.Sandboxes.Exec(t.Context(), id, client.Command{Argv: []string{"/bin/bash", "-c", script}, Timeout: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.TrimSpace(string(out.Stdout)); got != want {
+			t.Errorf("%s in %s = %q, want %q", script, id, got, want)
+		}
+	}
+	bash(sb.ID, "echo kept >/root/file", "")
+	bash(sb.ID, counter, "")
+	bash(sb.ID, increment, "1")
+	forks, err := p.Sandboxes.Fork(t.Context(), sb.ID, client.ForkOptions{Count: 2})
+	if err != nil {
+		t.Fatalf("fork: %v", err)
+	}
+	ids := []string{sb.ID}
+	for _, f := range forks {
+		if f.Err != nil {
+			t.Fatalf("fork: %v", f.Err)
+		}
+		ids = append(ids, f.Sandbox.ID)
+	}
+	for _, id := range ids {
+		bash(id, increment, "2")
+	}
+	made, err := p.Snapshots.Create(t.Context(), sb.ID, client.SnapshotOptions{})
+	if err != nil {
+		t.Fatalf("snapshot: %v", err)
+	}
+	fresh, err := p.Sandboxes.Create(t.Context(), client.CreateOptions{Snapshot: made.ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids = append(ids, fresh.ID)
+	bash(fresh.ID, "cat /root/file", "kept")
+	got := p.pods(t, ".metadata.labels.modbox/sandbox")
+	slices.Sort(got)
+	slices.Sort(ids)
+	if !slices.Equal(got, ids) {
+		t.Errorf("the Pods are of the sandboxes %v, want %v", got, ids)
+	}
+	for _, id := range ids {
+		if _, err := p.Sandboxes.Delete(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+	}
+	p.none(t, "after the end of the sandboxes")
 }
 
 // quota checks what a ResourceQuota does.
