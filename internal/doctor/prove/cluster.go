@@ -60,8 +60,8 @@ var clusterRows = []clusterRow{
 	{"drain", (*clusterProof).drain},
 	{"resume", (*clusterProof).resume},
 	{"counter goes on", (*clusterProof).counterGoesOn},
-	{forkRow, (*clusterProof).fork},
 	{"undrain", (*clusterProof).undrain},
+	{forkRow, (*clusterProof).fork},
 	{"destroy", (*clusterProof).destroy},
 }
 
@@ -222,7 +222,7 @@ func (p *clusterProof) drain(ctx context.Context) (string, error) {
 	}
 	switch {
 	case own == nil:
-		return "", fmt.Errorf("the worker %s is not in the list any more", p.worker)
+		return "", untried(p.worker + " is gone, as the Pod of a paused sandbox is, and the sandbox will be resumed on another worker")
 	case own.Draining:
 		return "", untried("somebody else drains " + p.worker)
 	case len(list) == 1:
@@ -231,7 +231,7 @@ func (p *clusterProof) drain(ctx context.Context) (string, error) {
 		return "", untried("no other worker is connected, not drained, and has " + memory + " for more, so that the move was not tried")
 	}
 	p.drained = own.ID
-	if err := p.record(ctx, func(ctx context.Context) error { return p.setDraining(ctx, true) }); err != nil {
+	if err := p.record(ctx, func(ctx context.Context) error { return present(p.setDraining(ctx, true)) }); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("%s gets no sandbox; %s can", p.worker, strings.Join(others, ", ")), nil
@@ -293,7 +293,7 @@ func (p *clusterProof) undrain(ctx context.Context) (string, error) {
 	if p.drained == "" {
 		return "", untried("the proof drained no worker")
 	}
-	if err := p.setDraining(ctx, false); err != nil {
+	if err := present(p.setDraining(ctx, false)); err != nil {
 		return "", err
 	}
 	p.drained = ""

@@ -137,6 +137,42 @@ func TestClusterWithoutAWorker(t *testing.T) {
 	check(t, tryCluster(t, t.Context(), s, s.URL), "workers", "no worker takes sandboxes: drained is being drained")
 }
 
+// TestClusterWhoseWorkerIsGone removes the worker of the sandbox after the pause, as the Pod of a paused sandbox is removed.
+func TestClusterWhoseWorkerIsGone(t *testing.T) {
+	for _, at := range []string{"the pause", "the list of workers"} {
+		s, _ := apitest.NewOnWorkers(t, "one", "two")
+		target, err := url.Parse(s.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var paused, gone atomic.Bool
+		forward := httputil.NewSingleHostReverseProxy(target)
+		forward.ModifyResponse = func(r *http.Response) error {
+			pause := strings.HasSuffix(r.Request.URL.Path, "/pause")
+			paused.CompareAndSwap(false, pause)
+			if paused.Load() && pause == (at == "the pause") && !gone.Swap(true) {
+				s.Want(204, "DELETE", "/v1/workers/one?force=true", nil)
+			}
+			return nil
+		}
+		front := httptest.NewServer(forward)
+		results := tryCluster(t, t.Context(), s, front.URL)
+		front.Close()
+		for name, r := range results {
+			want := doctor.OK
+			if at == "the pause" && (name == "drain" || name == "undrain") {
+				want = doctor.Untried
+			}
+			if r.Status != want {
+				t.Errorf("removed after %s: %+v, want %s", at, r, want)
+			}
+		}
+		if r := results["resume"]; !strings.Contains(r.Detail, "another worker, two") {
+			t.Errorf("removed after %s: %+v", at, r)
+		}
+	}
+}
+
 // TestClusterFails breaks a row, and checks that the proof undoes what the rows before it did.
 func TestClusterFails(t *testing.T) {
 	s, hosts := apitest.NewOnWorkers(t, "one", "two")
