@@ -4,7 +4,7 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // Collectors returns the metrics of executions.
 func (s *Service) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{
+	return append(s.stored.Collectors(),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "modbox_executions", Help: "Commands that outlive their request and have not ended, including main commands of sandboxes.",
 		}, func() float64 { return float64(s.live.count()) }),
@@ -19,7 +19,7 @@ func (s *Service) Collectors() []prometheus.Collector {
 			}
 			return float64(sum)
 		}),
-	}
+	)
 }
 
 // count returns the number of executions.

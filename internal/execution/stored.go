@@ -3,6 +3,8 @@ package execution
 import (
 	"context"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/stream"
 )
@@ -17,6 +19,8 @@ type Stored interface {
 	Fetch(ctx context.Context, id sandbox.StreamID) error
 	// Sizes returns the bytes of the stored streams.
 	Sizes(ctx context.Context) (map[sandbox.StreamID]int64, error)
+	// Collectors returns the metrics.
+	Collectors() []prometheus.Collector
 	// Remove removes the stored output of an execution, whose record was deleted. It does not wait for that.
 	Remove(e *sandbox.Execution)
 }
@@ -29,6 +33,8 @@ func (nothingStored) Wake()                                                     
 func (nothingStored) Fetch(context.Context, sandbox.StreamID) error             { return errNoStream }
 func (nothingStored) Sizes(context.Context) (map[sandbox.StreamID]int64, error) { return nil, nil }
 func (nothingStored) Remove(*sandbox.Execution)                                 {}
+
+func (nothingStored) Collectors() []prometheus.Collector { return nil }
 
 var errNoStream = sandbox.Errorf(sandbox.NotFound, "there is no such stream")
 

@@ -83,6 +83,7 @@ type Service struct {
 	deps    Deps
 	log     *slog.Logger
 	fetches *fairsem.Semaphore
+	moved   moved
 	wake    chan struct{} // has an element when there is work
 	opening chan struct{} // has an element while nobody opens the store
 
@@ -93,7 +94,7 @@ type Service struct {
 
 // New returns a service that does nothing until Run.
 func New(cfg Config, deps Deps) *Service {
-	s := &Service{cfg: cfg, deps: deps, log: deps.Logger, fetches: fairsem.New(fetches), wake: make(chan struct{}, 1), opening: make(chan struct{}, 1)}
+	s := &Service{cfg: cfg, deps: deps, log: deps.Logger, fetches: fairsem.New(fetches), moved: newMoved(), wake: make(chan struct{}, 1), opening: make(chan struct{}, 1)}
 	s.opening <- struct{}{}
 	return s
 }
@@ -136,6 +137,7 @@ func (s *Service) Run(ctx context.Context) {
 
 func (s *Service) failed(ctx context.Context, what string, err error) {
 	if ctx.Err() == nil {
+		s.moved.failures.Inc()
 		s.log.Warn(what+", trying again later", "error", err)
 	}
 }
@@ -240,7 +242,11 @@ func (s *Service) send(ctx context.Context, objects *object.Store, id sandbox.St
 			return err
 		}
 	}
-	return objects.Put(ctx, key(s.cfg.Installation, id, 0), h.encode(first))
+	if err := objects.Put(ctx, key(s.cfg.Installation, id, 0), h.encode(first)); err != nil {
+		return err
+	}
+	s.moved.bytes.WithLabelValues("sent").Add(float64(h.total()))
+	return nil
 }
 
 // Fetch brings a stored stream to the disk, unless it is there. Errors: NotFound when there is no such stream; Unavailable when the object store
@@ -303,7 +309,11 @@ func (s *Service) fetch(ctx context.Context, objects *object.Store, st *sandbox.
 		return sandbox.Errorf(sandbox.DiskFull, "the server's disk is too full to fetch the output")
 	}
 	rest := &parts{first: first, left: h.parts() - 1, next: func(n int) ([]byte, error) { return objects.Get(ctx, key(st.By, st.ID, n)) }}
-	return s.deps.Streams.Import(st.ID, rest, h.Size, h.Times)
+	if err := s.deps.Streams.Import(st.ID, rest, h.Size, h.Times); err != nil {
+		return err
+	}
+	s.moved.bytes.WithLabelValues("fetched").Add(float64(h.total()))
+	return nil
 }
 
 // Sizes returns the bytes of the stored streams.

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/modbox/modbox/internal/object"
 	"github.com/modbox/modbox/internal/object/objecttest"
 	"github.com/modbox/modbox/internal/output"
@@ -220,6 +222,25 @@ func (r interrupted) Store(ctx context.Context, id sandbox.ExecutionID, by strin
 	return r.Records.Store(ctx, id, by)
 }
 
+// metric returns the sum of a metric.
+func (f *fixture) metric(name string) (sum float64) {
+	f.t.Helper()
+	r := prometheus.NewRegistry()
+	r.MustRegister(f.Collectors()...)
+	families, err := r.Gather()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if family.GetName() == name {
+				sum += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
 // TestOutputIsStoredBeforeItsRecord ends a server between: the next stores the output again.
 func TestOutputIsStoredBeforeItsRecord(t *testing.T) {
 	f := newFixture(t, "file://"+t.TempDir())
@@ -239,6 +260,9 @@ func TestOutputIsStoredBeforeItsRecord(t *testing.T) {
 	f.run("the first part is there", func() bool { return len(called) > 0 })
 	if f.storedBy(e.ID) != "" {
 		t.Error("the output is recorded")
+	}
+	if sent, failures := f.metric("modbox_output_moved_bytes_total"), f.metric("modbox_output_failures_total"); sent < 36 || failures == 0 {
+		t.Errorf("the metrics have %v bytes and %v failures, want 36 and 1 at least", sent, failures)
 	}
 	f.with(func(sandbox.ExecutionID) error { return nil })
 	f.run("the output is stored", func() bool { return f.storedBy(e.ID) == "home" && slices.Equal(f.objects(), want) })
