@@ -3,9 +3,11 @@ package client
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 )
 
 // Client calls a server with a token: a service for each noun of the API. Make it with [New].
@@ -81,7 +83,7 @@ func New(baseURL, token string, opts ...Option) (*Client, error) {
 		tokens:    func(context.Context) (string, error) { return token, nil },
 		userAgent: "modbox-go",
 		http: &http.Client{
-			Transport: http.DefaultTransport.(*http.Transport).Clone(),
+			Transport: defaultTransport(),
 			// The token is for the named server: another server, even on the same host, must not get it.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
@@ -91,6 +93,19 @@ func New(baseURL, token string, opts ...Option) (*Client, error) {
 		opt(t)
 	}
 	return newClient(t), nil
+}
+
+// connectTimeout bounds an attempt to connect. A machine that is gone does not refuse it, and another attempt can reach another server
+// behind the same address.
+var connectTimeout = 5 * time.Second // tests change it
+
+// silence finds out within half a minute that a server is gone while an answer is awaited.
+var silence = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
+
+func defaultTransport() *http.Transport {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.DialContext = (&net.Dialer{Timeout: connectTimeout, KeepAliveConfig: silence}).DialContext
+	return t
 }
 
 // WithToken returns a copy of the client with another token, such as the token of a [SignIn], in
