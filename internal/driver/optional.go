@@ -150,6 +150,12 @@ type Reacher interface {
 	Reach(id sandbox.ID) error
 }
 
+// OutOfReach reports whether no call of a driver reaches a box at the moment.
+func OutOfReach(d Driver, id sandbox.ID) bool {
+	r, ok := d.(Reacher)
+	return ok && r.Reach(id) != nil
+}
+
 // Placer is a driver of several hosts. Some hosts get no new sandboxes.
 type Placer interface {
 	// TakesSandbox reports whether a box without a sandbox may get one: its host is not being drained, and is not out of reach for long.

@@ -94,7 +94,7 @@ func (x *expirer) working(b *entry) bool {
 	ctx, cancel := context.WithTimeout(b.Context(), attemptTimeout)
 	defer cancel()
 	list, err := b.Agent.Processes(ctx)
-	if err != nil && x.outOfReach(b) {
+	if err != nil && driver.OutOfReach(x.suspender.driver, b.ID) {
 		return true // nobody can use it, and its commands go on
 	}
 	if err != nil {
@@ -107,10 +107,4 @@ func (x *expirer) working(b *entry) bool {
 		}
 	}
 	return false
-}
-
-// outOfReach reports whether no call reaches a sandbox at the moment.
-func (x *expirer) outOfReach(b *entry) bool {
-	r, ok := x.suspender.driver.(driver.Reacher)
-	return ok && r.Reach(b.ID) != nil
 }

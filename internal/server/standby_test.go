@@ -25,16 +25,12 @@ import (
 
 	"github.com/modbox/modbox/client"
 	"github.com/modbox/modbox/internal/config"
-	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/fake"
-	"github.com/modbox/modbox/internal/driver/remote"
-	"github.com/modbox/modbox/internal/driver/remote/rootcache"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store"
 	"github.com/modbox/modbox/internal/store/database"
 	"github.com/modbox/modbox/internal/store/storetest"
-	"github.com/modbox/modbox/internal/worker"
 )
 
 // serverVariable makes this program a server instead of a test: TestServerProcess.
@@ -47,6 +43,9 @@ func TestServerProcess(t *testing.T) {
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer cancel()
+	if limit, err := time.ParseDuration(os.Getenv(limitVariable)); err == nil {
+		workersLimit = limit
+	}
 	cfg, err := config.Load(config.Source{Environ: os.Environ()})
 	if err != nil {
 		t.Fatal(err)
@@ -166,51 +165,6 @@ func (r *replica) client() *client.Client {
 		r.t.Fatal(err)
 	}
 	return c
-}
-
-// runFakeWorker runs a worker over the fake driver, for a control plane that is at one of the addresses.
-func runFakeWorker(t *testing.T, stateDir string, addresses ...string) *fake.Host {
-	t.Helper()
-	log := slog.New(slog.DiscardHandler)
-	dir := t.TempDir()
-	host := fake.NewHost(t.TempDir())
-	state, err := worker.OpenState(dir, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cache, err := rootcache.Open(filepath.Join(dir, "images"), 0, log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := remote.NewWorker(remote.WorkerConfig{
-		Open:  func() (driver.Driver, error) { return fake.New(host), nil },
-		Cache: cache, Dir: filepath.Join(dir, "under-way"), Host: remote.Host{Name: "a", MemoryBytes: 64 << 30, Cores: 8},
-		Admit: func(c remote.Control) error { return state.Admit(c.Installation, c.Epoch) }, Log: log,
-	})
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() {
-		path := filepath.Join(stateDir, statedir.WorkerDir, worker.TokenFile)
-		for ctx.Err() == nil {
-			if token, err := os.ReadFile(path); err == nil {
-				dialer, err := worker.NewDialer(addresses, state, string(token), log)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				dialer.Run(ctx, w.Serve)
-			}
-			time.Sleep(10 * time.Millisecond) // polling a file of another process
-		}
-	})
-	t.Cleanup(func() {
-		cancel()
-		running.Wait()
-		if err := errors.Join(w.Close(), host.Close()); err != nil {
-			t.Error(err)
-		}
-	})
-	return host
 }
 
 // contextOf returns the files of a build.

@@ -77,7 +77,7 @@ func (r *Recorder) Finish(ctx context.Context, b *box.Box) {
 	b.Meter.End()
 }
 
-// Save measures the boxes that were not measured for at least the interval, and records usage that
+// Save measures the boxes that were not measured for at least the interval and are not out of reach, and records usage that
 // lags behind by at least lag.
 func (r *Recorder) Save(ctx context.Context, boxes []*box.Box, interval, lag time.Duration) {
 	now := time.Now()
@@ -85,7 +85,7 @@ func (r *Recorder) Save(ctx context.Context, boxes []*box.Box, interval, lag tim
 	var saved []*box.Box
 	for _, b := range boxes {
 		total, running, recorded := b.Meter.State()
-		if running && now.Sub(total.At) >= interval {
+		if running && now.Sub(total.At) >= interval && !driver.OutOfReach(r.driver, b.ID) {
 			r.measure(ctx, b)
 			total, _, _ = b.Meter.State()
 		}

@@ -464,12 +464,15 @@ func (k *Keeper) Destroy(warm *pool.Box[Box]) {
 	k.Host.Forget(b.Box)
 }
 
-// Drain closes the pool and destroys its boxes. The work of the group must have ended.
+// Drain closes the pool and destroys its boxes, except boxes that are out of reach. The next server destroys what remains. The work of the
+// group must have ended.
 func (k *Keeper) Drain(ctx context.Context) {
 	for _, b := range k.Pool.Close() {
 		if ctx.Err() != nil {
-			return // the next server destroys the rest
+			return
 		}
-		k.Destroy(b)
+		if !driver.OutOfReach(k.Driver, b.Value.ID) {
+			k.Destroy(b)
+		}
 	}
 }
