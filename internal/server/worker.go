@@ -91,6 +91,9 @@ func (p *parts) awaitWorkers(ctx context.Context, cfg config.Config, log *slog.L
 	}}, log)
 	cu.Add(func() { _ = listener.Close() }) // it was closed to end it
 	log.Warn("sandboxes run on workers, which is experimental", "address", l.Addr().String(), "token_file", filepath.Join(cmp.Or(cfg.Worker.SecretDir, dir), worker.TokenFile))
+	if cfg.Standby && supplier == nil { // workers that are supplied come and go with their sandboxes
+		p.watchWorkers(ctx, cfg.StateDir, d.Workers, log, cu)
+	}
 	log.Info("waiting for the workers")
 	waiting, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

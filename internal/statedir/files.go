@@ -5,6 +5,7 @@ const (
 	TokenFile       = "token"        // first token, one line
 	FirstLoginFile  = "first-login"  // code for the first sign-in, one line
 	AddressFile     = "address"      // host:port that the running server listens on
+	WorklessFile    = "workless"     // how many servers in a row have ended because no worker was connected
 	SSHHostKeyFile  = "ssh-host-key" // private key of the SSH server
 	DatabaseFile    = "modbox.db"
 	BinDir          = "bin" // programs that the server unpacks
@@ -21,3 +22,6 @@ const (
 
 // lockFile is in the run directory as well.
 const lockFile = "lock"
+
+// waitFile is locked by the servers that wait for the other lock, together.
+const waitFile = "lock.wait"

@@ -57,7 +57,13 @@ const awaitPause = 200 * time.Millisecond
 //
 // Errors: of the disk; the cause of ctx.
 func Await(ctx context.Context, dir, stateDir string) (*Held, error) {
+	waits, err := os.OpenFile(filepath.Join(dir, waitFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock directory: %w", err)
+	}
+	defer waits.Close() // nothing is written
 	for {
+		_ = unix.Flock(int(waits.Fd()), unix.LOCK_SH|unix.LOCK_NB) // for Awaited, which may have it at this moment
 		held, err := lock(dir, stateDir)
 		var taken takenError
 		if !errors.As(err, &taken) {
@@ -69,6 +75,20 @@ func Await(ctx context.Context, dir, stateDir string) (*Held, error) {
 		case <-time.After(awaitPause):
 		}
 	}
+}
+
+// Awaited reports whether a server waits in [Await] for the lock of dir.
+func Awaited(dir string) (bool, error) {
+	f, err := os.OpenFile(filepath.Join(dir, waitFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close() // and with it the lock
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return true, nil
+	}
+	return false, err
 }
 
 // Held is a lock that this process has.

@@ -140,3 +140,41 @@ func TestAwait(t *testing.T) {
 		t.Error("Await() in a directory that is not there succeeded")
 	}
 }
+
+// TestAwaited checks that the server with a lock finds out whether others wait for it.
+func TestAwaited(t *testing.T) {
+	state := t.TempDir()
+	held, err := Await(t.Context(), state, state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := func(want bool) {
+		t.Helper()
+		if got, err := Awaited(state); got != want || err != nil {
+			t.Errorf("Awaited() = %v, %v, want %v", got, err, want)
+		}
+	}
+	want(false)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 2)
+	for range cap(ended) {
+		go func() {
+			_, err := Await(ctx, state, state)
+			ended <- err
+		}()
+	}
+	for {
+		if waits, err := Awaited(state); waits || err != nil {
+			break
+		}
+	}
+	want(true)
+	cancel()
+	for range cap(ended) {
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("Await() = %v", err)
+		}
+	}
+	want(false)
+	held.Release()
+}
