@@ -76,6 +76,7 @@ func TestPodPerSandbox(t *testing.T) {
 	t.Run("quota", p.quota)
 	t.Run("memory", p.memory)
 	t.Run("space", p.space)
+	t.Run("away", p.away)
 	t.Run("bench", p.bench)
 	t.Run("crash", p.crash)
 }
@@ -259,6 +260,54 @@ func (p perSandbox) space(t *testing.T) {
 		t.Fatalf("the sandbox is %+v, %v", sb, err)
 	}
 	p.fails(t, client.Resources{}, "kubernetes.max_pods")
+	if _, err := p.Sandboxes.Delete(t.Context(), sb.ID); err != nil {
+		t.Error(err)
+	}
+	p.none(t, "after the end of the sandbox")
+}
+
+// away checks that sandboxes go on while the API server of Kubernetes does not answer, and that a Pod for which it was asked then does not stay.
+func (p perSandbox) away(t *testing.T) {
+	sb, err := p.Sandboxes.Create(t.Context(), client.CreateOptions{Image: "modbox/base"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	echo := func() {
+		t.Helper()
+		if _, err := p.Sandboxes.Exec(t.Context(), sb.ID, client.Command{Argv: []string{"echo"}}); err != nil {
+			t.Errorf("the sandbox does not go on: %v", err)
+		}
+	}
+	echo()
+	dir := process("kube-apiserver")
+	signal := func(s unix.Signal) {
+		t.Helper()
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err == nil {
+			err = unix.Kill(pid, s)
+		}
+		if err != nil {
+			t.Fatalf("the API server: %v", err)
+		}
+	}
+	signal(unix.SIGSTOP)
+	goOn := sync.OnceFunc(func() { signal(unix.SIGCONT) })
+	defer goOn()
+	until(t, "all threads of the API server stand still", func() bool {
+		threads, err := filepath.Glob(dir + "/task/*/stat")
+		return err == nil && len(threads) > 0 && !slices.ContainsFunc(threads, func(file string) bool {
+			text, err := os.ReadFile(file)
+			return err != nil || !strings.Contains(string(text), ") T ")
+		})
+	})
+	p.fails(t, client.Resources{}, "the API server of Kubernetes does not answer")
+	echo()
+	goOn()
+	until(t, "only the Pod of the sandbox is there", func() bool {
+		got := p.pods(t, ".metadata.labels.modbox/sandbox")
+		return len(got) == 1 && got[0] == sb.ID
+	})
+	echo()
 	if _, err := p.Sandboxes.Delete(t.Context(), sb.ID); err != nil {
 		t.Error(err)
 	}
