@@ -156,14 +156,14 @@ func lookProgram(name, path, dir string) (string, error) {
 type pipes struct {
 	stdin          *os.File // the agent's end; nil when the process has none; the terminal with a TTY
 	stdout, stderr *os.File // the agent's ends; stderr is nil with a TTY
-	theirs         []*os.File
+	theirs         []int    // descriptors: an [os.File] costs a system call
 }
 
 // closeTheirs closes the process's ends.
 func (p *pipes) closeTheirs() {
-	for i, f := range p.theirs {
-		if slices.Index(p.theirs, f) == i {
-			f.Close()
+	for i, fd := range p.theirs {
+		if slices.Index(p.theirs, fd) == i {
+			_ = unix.Close(fd) // nothing was written to it here
 		}
 	}
 }
@@ -193,11 +193,10 @@ func openPipes(cmd agentapi.Command) (*pipes, error) {
 			if err != nil {
 				return err
 			}
-			if err := unix.SetNonblock(r, true); err != nil {
+			if *ours, err = pollable(r); err != nil {
 				return errors.Join(err, unix.Close(r), unix.Close(w))
 			}
-			*ours = os.NewFile(uintptr(r), "pipe")
-			p.theirs = append(p.theirs, os.NewFile(uintptr(w), "pipe"))
+			p.theirs = append(p.theirs, w)
 		}
 		return nil
 	}()
@@ -209,23 +208,30 @@ func openPipes(cmd agentapi.Command) (*pipes, error) {
 	return p, nil
 }
 
-func (p *pipes) openStdin(wanted bool) (*os.File, error) {
+func (p *pipes) openStdin(wanted bool) (int, error) {
 	if !wanted {
 		fd, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
-			return nil, &os.PathError{Op: "open", Path: os.DevNull, Err: err}
+			return 0, &os.PathError{Op: "open", Path: os.DevNull, Err: err}
 		}
-		return os.NewFile(uintptr(fd), os.DevNull), nil
+		return fd, nil
 	}
 	r, w, err := makePipe()
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	if err := unix.SetNonblock(w, true); err != nil {
-		return nil, errors.Join(err, unix.Close(r), unix.Close(w))
+	if p.stdin, err = pollable(w); err != nil {
+		return 0, errors.Join(err, unix.Close(r), unix.Close(w))
 	}
-	p.stdin = os.NewFile(uintptr(w), "pipe")
-	return os.NewFile(uintptr(r), "pipe"), nil
+	return r, nil
+}
+
+// pollable returns the file of an end of a new pipe, and makes its reads or writes interruptible.
+func pollable(fd int) (*os.File, error) {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFL, unix.O_NONBLOCK); err != nil { // it has no other flags
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return os.NewFile(uintptr(fd), "pipe"), nil
 }
 
 // makePipe returns a pipe in blocking mode. os.Pipe would register both ends with the runtime's
@@ -242,21 +248,26 @@ func makePipe() (r, w int, err error) {
 // openTerminal opens a pseudo-terminal of a size. Package pty leaves the master in blocking mode;
 // the agent needs a master whose reads can be interrupted.
 func openTerminal(size agentapi.Size) (*pipes, error) {
-	blocking, slave, err := pty.Open()
+	blocking, terminal, err := pty.Open()
 	if err != nil {
 		return nil, err
 	}
 	defer blocking.Close()
+	defer terminal.Close()
 	fd, err := unix.FcntlInt(blocking.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err == nil {
-		err = unix.SetNonblock(fd, true)
-	}
 	if err != nil {
-		slave.Close()
 		return nil, err
 	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return nil, errors.Join(err, unix.Close(fd))
+	}
 	master := os.NewFile(uintptr(fd), "ptmx")
-	p := &pipes{stdin: master, stdout: master, theirs: []*os.File{slave, slave, slave}}
+	slave, err := unix.FcntlInt(terminal.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		master.Close()
+		return nil, err
+	}
+	p := &pipes{stdin: master, stdout: master, theirs: []int{slave, slave, slave}}
 	if err := setSize(master, size); err != nil {
 		p.closeTheirs()
 		p.closeOurs()
@@ -278,14 +289,14 @@ func setSize(terminal *os.File, size agentapi.Size) error {
 }
 
 // spawn starts the process in a session of its own and returns its pid.
-func (l *launch) spawn(files []*os.File) (int, error) {
+func (l *launch) spawn(fds []int) (int, error) {
 	attr := &syscall.ProcAttr{
 		Dir: l.dir,
 		Env: l.env,
 		Sys: &syscall.SysProcAttr{Setsid: true, Setctty: l.tty},
 	}
-	for _, f := range files {
-		attr.Files = append(attr.Files, f.Fd())
+	for _, fd := range fds {
+		attr.Files = append(attr.Files, uintptr(fd))
 	}
 	if !l.account.Current() || len(l.account.Groups) > 0 {
 		attr.Sys.Credential = &syscall.Credential{Uid: l.account.UID, Gid: l.account.GID, Groups: l.account.Groups}

@@ -1,9 +1,6 @@
 package rootdir
 
 import (
-	"bufio"
-	"errors"
-	"io/fs"
 	"os"
 	"slices"
 	"strconv"
@@ -12,12 +9,8 @@ import (
 	"github.com/modbox/modbox/internal/agent/answer"
 )
 
-const (
-	// maxDatabaseLines bounds reading /etc/passwd and /etc/group.
-	maxDatabaseLines = 100_000
-	// maxGroups is the kernel's limit.
-	maxGroups = 65_536
-)
+// maxGroups is the kernel's limit.
+const maxGroups = 65_536
 
 // Account is the user that a process runs as.
 type Account struct {
@@ -107,31 +100,6 @@ func lookupGroup(groups [][]string, group string) (uint32, error) {
 func parseNumber(s string) (uint32, error) {
 	n, err := strconv.ParseUint(s, 10, 32)
 	return uint32(n), err
-}
-
-// readDatabase returns the fields of every line that has at least n. A file that does not exist or
-// is not a regular file counts as empty.
-func readDatabase(path string, n int) ([][]string, error) {
-	f, err := OpenRegular(path)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrNotRegular) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	var lines [][]string
-	s := bufio.NewScanner(f)
-	for s.Scan() && len(lines) < maxDatabaseLines {
-		line := s.Text()
-		if strings.HasPrefix(line, "#") {
-			continue
-		}
-		if fields := strings.Split(line, ":"); len(fields) >= n {
-			lines = append(lines, fields)
-		}
-	}
-	return lines, s.Err()
 }
 
 // Current reports whether this process already runs as the account.
