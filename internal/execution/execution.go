@@ -195,6 +195,11 @@ func (s *Service) queue(ctx context.Context, c sandbox.Caller, b *box.Box, req *
 			return nil, err
 		}
 	}
+	if req.StdinStream != "" { // purgeStreams knows it when its row is there
+		if err := s.streams.Use(req.StdinStream); err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
+			return nil, err
+		}
+	}
 	// The row comes first: streams without one would never be found again.
 	if err := s.store.CreateExecution(ctx, e, sandbox.ExecutionsRunning); err != nil {
 		return nil, err

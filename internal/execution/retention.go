@@ -210,7 +210,7 @@ func (s *Service) purgeStreams(before time.Time) {
 		if used[id] != "" {
 			continue
 		}
-		if err := s.streams.Remove(id); err != nil {
+		if err := s.streams.RemoveUnused(id, before); err != nil { // a command may have been given it since
 			s.logFailure("remove stream", err)
 		}
 	}

@@ -115,6 +115,16 @@ type faultyStore struct {
 	storeRows
 	faults *faults
 	store  *store.Store
+	// owned, when set, is called after StreamOwners.
+	owned atomic.Pointer[func()]
+}
+
+func (s *faultyStore) StreamOwners(ctx context.Context) (map[sandbox.StreamID]sandbox.WorkspaceID, error) {
+	owners, err := s.storeRows.StreamOwners(ctx)
+	if owned := s.owned.Load(); owned != nil {
+		(*owned)()
+	}
+	return owners, err
 }
 
 func (s *faultyStore) CreateSandbox(ctx context.Context, c sandbox.Creation, a quota.Admission) (rec sandbox.Recorded, err error) {

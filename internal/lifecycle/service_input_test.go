@@ -5,11 +5,18 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -159,5 +166,36 @@ func TestHeldOutput(t *testing.T) {
 	}
 	if most == 0 {
 		t.Error("nothing may be held")
+	}
+}
+
+// TestOldInputIsGivenDuringThePurge gives a command an input stream that the purge is just removing as unused.
+func TestOldInputIsGivenDuringThePurge(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "a"})
+	id, err := s.Executions().CreateStream(t.Context(), s.caller)
+	if err == nil {
+		err = s.Executions().WriteStdin(t.Context(), string(id), strings.NewReader("input"))
+	}
+	if err == nil {
+		err = s.Executions().CloseStdin(t.Context(), string(id))
+	}
+	long := time.Now().AddDate(-1, 0, 0)
+	file := filepath.Join(filepath.Dir(e.dbPath), "streams", string(id))
+	if err := errors.Join(err, os.Chtimes(file, long, long)); err != nil {
+		t.Fatal(err)
+	}
+	var x sandbox.Execution
+	give := sync.OnceFunc(func() {
+		x = s.startExecution("a", execution.Request{Argv: []string{"sh", "-c", "sleep 0.2; cat"}, StdinStream: id})
+	})
+	s.store.owned.Store(&give)
+	s.Purge()
+	if _, err := os.Stat(file); err != nil { // a command that is queued, or goes on after a restart, has not opened it
+		t.Errorf("the input of a command was removed: %v", err)
+	}
+	if got := s.read(x.Stdout.ID, 0); got != "input" {
+		t.Errorf("the command has read %q", got)
 	}
 }

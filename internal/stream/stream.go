@@ -178,9 +178,7 @@ func (s *Store) Remove(id sandbox.StreamID) error {
 		return nil
 	}
 	s.mu.Lock()
-	l := s.open[id]
-	err := errors.Join(remove(s.path(id)), remove(s.path(id)+timesSuffix))
-	delete(s.open, id)
+	l, err := s.removeFiles(id)
 	s.mu.Unlock()
 	if l != nil {
 		l.mu.Lock()
@@ -188,10 +186,47 @@ func (s *Store) Remove(id sandbox.StreamID) error {
 		l.wake()
 		l.mu.Unlock()
 	}
+	return err
+}
+
+// removeFiles removes the files of a stream, and returns what its writer and readers share; nil if it has none.
+//
+// Preconditions: s.mu is held.
+func (s *Store) removeFiles(id sandbox.StreamID) (*live, error) {
+	l := s.open[id]
+	err := errors.Join(remove(s.path(id)), remove(s.path(id)+timesSuffix))
+	delete(s.open, id)
 	if err != nil {
-		return fmt.Errorf("remove stream: %w", err)
+		return l, fmt.Errorf("remove stream: %w", err)
 	}
-	return nil
+	return l, nil
+}
+
+// RemoveUnused removes a stream of [Store.Unused], unless it was opened or used meanwhile.
+func (s *Store) RemoveUnused(id sandbox.StreamID, before time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	info, err := os.Stat(s.path(id))
+	if s.open[id] != nil || err == nil && !info.ModTime().Before(before) {
+		return nil
+	}
+	_, err = s.removeFiles(id)
+	return err
+}
+
+// Use makes a stream as young as if it had changed now, so that [Store.RemoveUnused] keeps it until a record names it. Errors: NotFound.
+func (s *Store) Use(id sandbox.StreamID) error {
+	if _, ok := sandbox.ParseStreamID(string(id)); !ok {
+		return notFound()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	err := os.Chtimes(s.path(id), now, now)
+	if errors.Is(err, fs.ErrNotExist) {
+		return notFound()
+	}
+	return err
 }
 
 func remove(path string) error {

@@ -249,8 +249,26 @@ func TestUnusedStreams(t *testing.T) {
 	if len(ids) != 1 || ids[0] != unused || err != nil {
 		t.Errorf("unused: %v, %v, want %s", ids, err, unused)
 	}
+	before := time.Now().Add(-time.Hour)
+	if err := s.Use(unused); err != nil { // since Unused
+		t.Error(err)
+	}
+	if err := errors.Join(s.RemoveUnused(unused, before), s.RemoveUnused(used, before.Add(2*time.Hour))); err != nil {
+		t.Error(err)
+	}
+	for _, id := range []sandbox.StreamID{unused, used} {
+		if _, err := s.Info(id); err != nil {
+			t.Errorf("a stream that was used since: %v", err)
+		}
+	}
+	if err := s.RemoveUnused(unused, time.Now().Add(time.Hour)); err != nil {
+		t.Error(err)
+	}
 	if err := errors.Join(s.Remove(unused), s.Remove(unused)); err != nil {
 		t.Error(err)
+	}
+	if err := s.Use(unused); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("Use() of a removed stream = %v, want not_found", err)
 	}
 	if _, err := s.Info(unused); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("a removed stream: %v, want not_found", err)
