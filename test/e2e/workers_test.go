@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
@@ -62,9 +63,11 @@ func TestWorkers(t *testing.T) {
 
 	a.end(os.Kill)
 	other(second, 2)
-	if _, err := s.Sandboxes.Exec(t.Context(), first, client.Command{Argv: []string{"/bin/true"}, Timeout: time.Minute}); err == nil {
+	soon, cancel := context.WithTimeout(t.Context(), 2*time.Second) // the server waits 30 seconds for the worker
+	if _, err := s.Sandboxes.Exec(soon, first, client.Command{Argv: []string{"/bin/true"}, Timeout: time.Minute}); err == nil {
 		t.Error("a sandbox answers whose worker is away")
 	}
+	cancel()
 	created := s.MustCreate(client.CreateOptions{Image: "modbox/code-exec"})
 	if !b.has(created.ID) {
 		t.Error("a sandbox is not on the worker that is there")
