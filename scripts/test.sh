@@ -103,9 +103,18 @@ suite_browser() {
 }
 # Not among the suites of make test, because it builds Kubernetes: make test-cluster. The tests run where there is no network, and are built before.
 suite_cluster() {
-	use_cached_images && go test -c -o tmp/cluster.test ./test/cluster && go -C test/chart build -o "$PWD/tmp/render" ./render &&
-		(cd test/chart && ../../tmp/render ../cluster/testdata/values.yaml >../../tmp/chart.yaml && ../../tmp/render ../cluster/testdata/standbys.yaml >../../tmp/standbys.yaml && ../../tmp/render ../cluster/testdata/persandbox.yaml >../../tmp/persandbox.yaml) &&
-		MODBOX_TEST_GVISOR=1 MODBOX_TEST_CHART=$PWD/tmp/chart.yaml MODBOX_TEST_CHART_STANDBYS=$PWD/tmp/standbys.yaml MODBOX_TEST_CHART_PODS=$PWD/tmp/persandbox.yaml MODBOX_KUBE_LOGS=$logs/kube tidily scripts/with-kubernetes.sh sh -c 'cd test/cluster && ../../tmp/cluster.test -test.v -test.timeout 60m -test.skip TestNodeLost && ../../tmp/cluster.test -test.v -test.timeout 60m -test.run TestNodeLost'
+	local values
+	use_cached_images && cached_images agentuity "${agentuity_images[@]}" && go test -c -o tmp/cluster.test ./test/cluster && go -C test/chart build -o "$PWD/tmp/render" ./render || return
+	for values in values standbys clients persandbox; do
+		(cd test/chart && ../../tmp/render "../cluster/testdata/$values.yaml" >"../../tmp/chart-$values.yaml") || return
+	done
+	scripts/npm-ci.sh sdk/typescript && npm run build --prefix sdk/typescript && scripts/npm-ci.sh test/agentuity || return
+	local code=0
+	local -x MODBOX_TEST_GVISOR=1 MODBOX_KUBE_LOGS=$logs/kube MODBOX_TEST_CHART=$PWD/tmp/chart-values.yaml MODBOX_TEST_CHART_STANDBYS=$PWD/tmp/chart-standbys.yaml \
+		MODBOX_TEST_CHART_CLIENTS=$PWD/tmp/chart-clients.yaml MODBOX_TEST_CHART_PODS=$PWD/tmp/chart-persandbox.yaml MODBOX_TEST_AGENTUITY_IMAGE_DIR=$images_cache/agentuity/images
+	on_disk=1 tidily scripts/with-s3.sh scripts/with-kubernetes.sh sh -c 'cd test/cluster && ../../tmp/cluster.test -test.v -test.timeout 60m -test.run TestClients' || code=1
+	tidily scripts/with-kubernetes.sh sh -c 'cd test/cluster && ../../tmp/cluster.test -test.v -test.timeout 60m -test.skip "TestClients|TestNodeLost" && ../../tmp/cluster.test -test.v -test.timeout 60m -test.run TestNodeLost' || code=1
+	return "$code"
 }
 
 # The programs under examples/, which check what they print.
@@ -122,10 +131,10 @@ suites=("${computing[@]}" "${sandboxed[@]}" "${building[@]}" "${others[@]}")
 # tidily COMMAND...: fails also when the tests leave something in the directory
 # for temporary files. Its name is short, for sockets, and the same for each run of
 # a suite, for the cache of tests. It is in memory where there is room, because the
-# store syncs each commit.
+# store syncs each commit. With on_disk=1 it is not: large files of Pods in memory count for their limits.
 tidily() {
 	local dir code=0 parent=/tmp
-	if [ "$(df --output=avail -B1M /dev/shm 2>/dev/null | tail -n 1)" -ge 4096 ]; then parent=/dev/shm; fi
+	if [ -z "${on_disk:-}" ] && [ "$(df --output=avail -B1M /dev/shm 2>/dev/null | tail -n 1)" -ge 4096 ]; then parent=/dev/shm; fi
 	dir=$parent/mbt-$(echo "$PWD ${FUNCNAME[1]}" | sha256sum | cut -c1-8)
 	rm -rf "$dir"
 	mkdir "$dir" || return

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { Writable } from "node:stream";
 import { test } from "node:test";
 import { SandboxClient } from "@agentuity/server";
-import { apiKey, call, client, is, orgId, sandbox, sh, text, until, url } from "./setup.mjs";
+import { apiKey, call, client, is, orgId, sandbox, sh, text, until, url, without } from "./setup.mjs";
 
 test("create, get and connect show what was asked for", async (t) => {
 	const sb = await sandbox(t, {
@@ -206,7 +206,7 @@ test("what cannot be is refused by name, and nothing is left of it", async () =>
 	assert.equal((await client.list({ name })).total, 0);
 });
 
-test("dependencies and packages are installed before the first command", async (t) => {
+test("dependencies and packages are installed before the first command", { skip: without("network") }, async (t) => {
 	const sb = await sandbox(t, { runtime: "node:lts", dependencies: ["hello"], packages: ["cowsay"] });
 	const r = await sh(sb, "hello; cowsay -l >/dev/null && echo packages");
 	assert.equal(r.stdout, "Hello, world!\npackages\n", r.stderr);
@@ -218,7 +218,7 @@ test("dependencies and packages are installed before the first command", async (
 	await until("failed", () => wrong.get(), (i) => i.status === "failed");
 });
 
-test("usage: of a sandbox while it lives, of the organization ever", async (t) => {
+test("usage: of a sandbox while it lives, of the organization ever", { skip: without("sandboxes.usage") }, async (t) => {
 	const sb = await sandbox(t);
 	await sh(sb, "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done");
 	const used = await until("measured", () => sb.get(), (i) => i.cpuTimeMs > 0 && i.memoryByteSec > 0);
@@ -231,7 +231,7 @@ test("usage: of a sandbox while it lives, of the organization ever", async (t) =
 	assert.equal((await call("GET", `/services/stats/${orgId}?start=yesterday`)).status, 422);
 });
 
-test("network: outbound, and its use", async (t) => {
+test("network: outbound, and its use", { skip: without("network") }, async (t) => {
 	const sb = await sandbox(t, { network: { enabled: true }, runtime: "node:lts" });
 	const r = await sh(sb, "npm view zod@4 version --silent | tail -1; npm view zod dist-tags.latest");
 	assert.match(r.stdout, /\d+\.\d+\.\d+/, r.stderr);
@@ -272,11 +272,13 @@ test("the routes of the command line, and words in the place of ids", async (t) 
 	assert.deepEqual((await call("GET", "/cli/organization")).json.data.map((o) => o.id), [one.json.data.orgId]);
 	// The command line does not sign in for this.
 	const validate = (packages) => call("POST", "/cli/validate/apt-dependencies", { body: { packages }, token: "" });
-	const checked = (await validate(["curl", "jq=1.7*", "a;b", "no-such-package", "jq=99"])).json.data;
-	assert.deepEqual([checked.valid, checked.invalid.map((i) => i.package)], [["curl", "jq=1.7*"], ["a;b", "no-such-package", "jq=99"]]);
-	assert.match(checked.invalid[1].error, /no such Debian package/);
-	assert.equal(checked.invalid[2].requestedVersion, "99");
-	assert.match(checked.invalid[2].availableVersions[0], /^1\.7/);
+	if (!without("network")) {
+		const checked = (await validate(["curl", "jq=1.7*", "a;b", "no-such-package", "jq=99"])).json.data;
+		assert.deepEqual([checked.valid, checked.invalid.map((i) => i.package)], [["curl", "jq=1.7*"], ["a;b", "no-such-package", "jq=99"]]);
+		assert.match(checked.invalid[1].error, /no such Debian package/);
+		assert.equal(checked.invalid[2].requestedVersion, "99");
+		assert.match(checked.invalid[2].availableVersions[0], /^1\.7/);
+	}
 	assert.equal((await validate(Array(65).fill("curl"))).status, 422);
 	assert.equal((await validate(["x".repeat(70_000)])).status, 413);
 	for (const word of ["status", "env", "checkpoints", "jobs"]) {

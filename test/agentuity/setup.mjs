@@ -16,6 +16,9 @@ export async function call(method, path, { body, token = apiKey } = {}) {
 	return { status: res.status, type: res.headers.get("content-type"), text, json: text.startsWith("{") ? JSON.parse(text) : undefined };
 }
 
+/** without says whether the server lacks something that MODBOX_TEST_WITHOUT names: network or sandboxes.usage. */
+export const without = (what) => (process.env.MODBOX_TEST_WITHOUT ?? "").split(",").includes(what);
+
 const who = await call("GET", "/v1/whoami");
 /** orgId is the organization of the dialect: a workspace. */
 export const orgId = who.json.workspace_id;

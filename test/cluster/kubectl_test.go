@@ -45,6 +45,7 @@ func apply(t *testing.T, manifest string, options ...string) {
 			for _, args := range []string{
 				"get pods -A -o wide", "get events -A", "describe pods -A",
 				"logs --prefix --ignore-errors -l modbox-test --tail 200", "logs --prefix --ignore-errors -n modbox -l app.kubernetes.io/name=modbox --tail 200", "logs --prefix --ignore-errors -n standbys -l app.kubernetes.io/name=modbox --tail 200",
+				"logs --prefix --ignore-errors -n clients -l app.kubernetes.io/name=modbox --tail 200",
 			} {
 				out, _ := exec.Command("kubectl", strings.Fields(args)...).CombinedOutput()
 				t.Logf("kubectl %s:\n%s", args, out)

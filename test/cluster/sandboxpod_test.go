@@ -21,6 +21,7 @@ import (
 // perSandbox is an installation whose sandboxes have Pods of their own.
 type perSandbox struct {
 	*client.Client
+	url, token string // of the Service; of an administrator
 }
 
 const perSandboxNamespace = "persandbox"
@@ -49,23 +50,22 @@ func installPerSandbox(t *testing.T) perSandbox {
 	for _, node := range strings.Fields(kubectl(t, "", "get", "nodes", "-o", "jsonpath={.items[*].metadata.name}")) {
 		kubectl(t, "", "patch", "node", node, "--subresource=status", "--type=merge", "-p", `{"status": {"capacity": {"ephemeral-storage": "500Gi"}, "allocatable": {"ephemeral-storage": "500Gi"}}}`)
 	}
-	kubectl(t, "{apiVersion: v1, kind: Namespace, metadata: {name: "+perSandboxNamespace+"}}", "apply", "-f", "-")
+	makeNamespace(t, perSandboxNamespace)
 	// The rights are for a service account of the namespace for which the chart was rendered.
 	apply(t, strings.ReplaceAll(string(manifest), "namespace: modbox\n", "namespace: "+perSandboxNamespace+"\n"), "--namespace", perSandboxNamespace)
 	kubectl(t, "", "-n", perSandboxNamespace, "rollout", "status", "--timeout", timeLimit.String(), "statefulset/modbox")
-	claim := kubectl(t, "", "-n", perSandboxNamespace, "get", "pvc", "state-modbox-0", "-o", "jsonpath={.spec.volumeName}")
-	dir := kubectl(t, "", "get", "pv", claim, "-o", "jsonpath={.spec.hostPath.path}")
-	importBase(t, perSandboxNamespace, "modbox-0", dir)
+	dir := serverVolume(t, perSandboxNamespace, "state-modbox-0")
+	importImage(t, perSandboxNamespace, "modbox-0", dir, "modbox/base")
 	token, err := os.ReadFile(filepath.Join(dir, "state/token"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	service := kubectl(t, "", "-n", perSandboxNamespace, "get", "service", "modbox", "-o", "jsonpath={.spec.clusterIP}")
-	c, err := client.New("http://"+service, strings.TrimSpace(string(token)))
-	if err != nil {
+	p := perSandbox{token: strings.TrimSpace(string(token))}
+	p.url = "http://" + kubectl(t, "", "-n", perSandboxNamespace, "get", "service", "modbox", "-o", "jsonpath={.spec.clusterIP}")
+	if p.Client, err = client.New(p.url, p.token); err != nil {
 		t.Fatal(err)
 	}
-	return perSandbox{c}
+	return p
 }
 
 // TestPodPerSandbox installs the chart with a Pod for each sandbox.
@@ -73,6 +73,7 @@ func TestPodPerSandbox(t *testing.T) {
 	p := installPerSandbox(t)
 	t.Run("life", p.life)
 	t.Run("copies", p.copies)
+	t.Run("doctor", func(t *testing.T) { proveCluster(t, p.url, p.token, "drain", "undrain") })
 	t.Run("quota", p.quota)
 	t.Run("memory", p.memory)
 	t.Run("space", p.space)

@@ -23,26 +23,35 @@ type Server struct {
 	cmd     *exec.Cmd
 }
 
+// AccessKey and SecretKey are the credentials of the server.
+const AccessKey, SecretKey = "modbox", "modbox-secret"
+
 // Start starts a server, which ends with the test, and sets the credentials in the environment. It skips the test when
 // there is no program.
 func Start(t *testing.T) *Server {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return StartAt(t, l.Addr().String())
+}
+
+// StartAt is [Start] with an address.
+func StartAt(t *testing.T, address string) *Server {
 	t.Helper()
 	program := os.Getenv(Variable)
 	if program == "" {
 		t.Skipf("%s is not set; the suite s3 runs this test", Variable)
 	}
-	t.Setenv("AWS_ACCESS_KEY_ID", "modbox")
-	t.Setenv("AWS_SECRET_ACCESS_KEY", "modbox-secret")
+	t.Setenv("AWS_ACCESS_KEY_ID", AccessKey)
+	t.Setenv("AWS_SECRET_ACCESS_KEY", SecretKey)
 	t.Setenv("AWS_CONFIG_FILE", filepath.Join(t.TempDir(), "none")) // nothing of the user
 	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", filepath.Join(t.TempDir(), "none"))
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &Server{t: t, program: program, address: l.Addr().String(), dir: t.TempDir()}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	s := &Server{t: t, program: program, address: address, dir: t.TempDir()}
 	for _, dir := range []string{"attributes", "buckets/bucket"} {
 		if err := os.MkdirAll(filepath.Join(s.dir, dir), 0o700); err != nil {
 			t.Fatal(err)
