@@ -3,6 +3,8 @@ package server
 import (
 	"log/slog"
 
+	"k8s.io/klog/v2"
+
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/driver/fleet"
 	"github.com/modbox/modbox/internal/kubernetes"
@@ -21,6 +23,7 @@ func (p *parts) openPods(cfg config.Config, log *slog.Logger) (fleet.Supplier, e
 	if err != nil {
 		return nil, err
 	}
+	klog.SetSlogLogger(log) // else client-go writes lines of text beside the log
 	pods := podsConfig(cfg)
 	pods.Client, pods.Namespace, pods.Template, pods.Log = client, namespace, template, log
 	return kubernetes.New(pods), nil

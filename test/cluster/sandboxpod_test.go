@@ -313,6 +313,11 @@ func (p perSandbox) away(t *testing.T) {
 		t.Error(err)
 	}
 	p.none(t, "after the end of the sandbox")
+	for line := range strings.Lines(kubectl(t, "", "-n", perSandboxNamespace, "logs", "modbox-0")) {
+		if !strings.HasPrefix(line, "{") {
+			t.Errorf("a line of the server's log is no JSON: %s", line)
+		}
+	}
 }
 
 // bench measures creates without a pool and with one, and resumes, beside plain Pods. It fails only if a call fails.
