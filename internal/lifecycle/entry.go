@@ -35,6 +35,10 @@ type entry struct {
 	// pauses counts the pauses, including pauses that found it paused.
 	pauses atomic.Int64
 
+	// The operation that has the box exclusively guards these fields.
+	again   bool   // it is a resume that failed before and is tried again, see [Service.arrive]
+	failure string // the message of the last event resume_failed; "" for none
+
 	// The box's lock guards these fields.
 	timer        *time.Timer    // see armTimer
 	unwatch      func()         // ends the watcher and waits for its end; nil for none

@@ -61,8 +61,11 @@ func (s *suspender) resumeFrom(b *entry, from sandbox.CheckpointID, digest strin
 	if before.State == sandbox.Pausing { // abandoned
 		c.Handle, c.PausedAt = new([]byte), new(begin.UTC())
 	}
-	err = s.states.move(b, sandbox.Resuming, c,
-		sandbox.Event{Time: begin.UTC(), Type: sandbox.EventResuming, Message: "it is being brought back"})
+	resuming := sandbox.Event{Time: begin.UTC(), Type: sandbox.EventResuming, Message: "it is being brought back"}
+	if b.again {
+		resuming.Type = "" // not recorded
+	}
+	err = s.states.move(b, sandbox.Resuming, c, resuming)
 	if err != nil {
 		return err
 	}
@@ -114,10 +117,13 @@ func (s *suspender) resumeFailed(b *entry, reason error) error {
 	if err := s.reviver.Destroy(b.Box); err != nil {
 		return fmt.Errorf("%w; then: %w", reason, err) // the sweep settles it
 	}
-	err := s.states.move(b, sandbox.Paused, sandbox.Change{Handle: new([]byte)}, sandbox.Event{
-		Time: time.Now().UTC(), Type: sandbox.EventResumeFailed, Message: sandbox.Explain("it could not be brought back and stays paused", reason),
-	})
-	if err != nil {
+	failed := sandbox.Event{Time: time.Now().UTC(), Type: sandbox.EventResumeFailed, Message: sandbox.Explain("it could not be brought back and stays paused", reason)}
+	known := b.failure
+	b.failure = failed.Message
+	if b.again && failed.Message == known {
+		failed.Type = "" // not recorded
+	}
+	if err := s.states.move(b, sandbox.Paused, sandbox.Change{Handle: new([]byte)}, failed); err != nil {
 		return err
 	}
 	if sandbox.CodeOf(reason) == sandbox.Internal {

@@ -19,7 +19,7 @@ type Transitions interface {
 	// SetBox records what a provisioning sandbox is made of. Errors: NotFound,
 	// Conflict when it is not provisioning any more.
 	SetBox(ctx context.Context, id sandbox.ID, digest string, handle []byte) (sandbox.Sandbox, error)
-	// Transition moves a sandbox from one state to the other, with the changes of c, and appends ev.
+	// Transition moves a sandbox from one state to the other, with the changes of c, and appends ev, unless it has no type.
 	// Errors: NotFound, Conflict when it is not in state from.
 	Transition(ctx context.Context, id sandbox.ID, from, to sandbox.State, c sandbox.Change, ev sandbox.Event) (sandbox.Sandbox, error)
 	// ResumeSandbox moves a paused sandbox to resuming as Transition does, if the quota fits it.

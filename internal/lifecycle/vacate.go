@@ -97,21 +97,24 @@ func (s *Service) moveAway(ctx context.Context, m *move) error {
 	case !ran:
 		return nil
 	}
-	if err := s.arrive(context.WithoutCancel(ctx), m); err != nil {
+	if err := s.arrive(context.WithoutCancel(ctx), m, false); err != nil {
 		s.log.WarnContext(ctx, "a sandbox that was to be moved is paused, trying again for a while", "sandbox", m.ID, "why", m.why, "error", err)
 		return err
 	}
 	return nil
 }
 
-// arrive resumes a sandbox that was paused to be moved, unless it was paused by another call meanwhile. Errors: the reason why it stays paused.
-func (s *Service) arrive(ctx context.Context, m *move) error {
+// arrive resumes a sandbox that was paused to be moved, unless it was paused by another call meanwhile. again is whether that failed before: another
+// failure with the same reason has no event. Errors: the reason why it stays paused.
+func (s *Service) arrive(ctx context.Context, m *move, again bool) error {
 	ctx, cancel := context.WithTimeout(ctx, moveTimeout)
 	defer cancel()
 	_, err := s.resumeAs(ctx, m.entry, box.Move, 0, func() error {
 		if m.entry.pauses.Load() != m.pauses || m.Sandbox().State == sandbox.Running {
 			return nil
 		}
+		m.entry.again = again
+		defer func() { m.entry.again = false }()
 		return s.suspender.resume(m.entry, sandbox.MemoryRequire)
 	})
 	if m.Context().Err() != nil {
@@ -125,7 +128,7 @@ func (s *Service) moveBack(stuck []move) {
 	_, err := backoff.Retry(s.ctx, func() (struct{}, error) {
 		var last error
 		stuck = slices.DeleteFunc(stuck, func(m move) bool {
-			err := s.arrive(s.ctx, &m)
+			err := s.arrive(s.ctx, &m, true)
 			if err != nil {
 				last = err
 			}

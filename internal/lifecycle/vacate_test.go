@@ -69,10 +69,12 @@ func TestVacateUntilThereIsSpace(t *testing.T) {
 	moved, later, during := s.run(lifecycle.CreateRequest{Name: "moved"}), s.run(lifecycle.CreateRequest{Name: "later"}), s.run(lifecycle.CreateRequest{Name: "during"})
 	var full atomic.Bool
 	full.Store(true)
+	var refused atomic.Int64
 	saves, asked, paused := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	s.driver.faults.on(func(_ int, call string) error {
 		switch {
 		case call == "driver.Restore" && full.Load():
+			refused.Add(1)
 			return sandbox.Errorf(sandbox.Unavailable, "no worker has space")
 		case call == "driver.Checkpoint":
 			saves <- struct{}{}
@@ -101,8 +103,17 @@ func TestVacateUntilThereIsSpace(t *testing.T) {
 	}()
 	s.Vacate(t.Context(), []sandbox.ID{moved.ID, later.ID}, "the worker w is being ended")
 	s.pause("later")
+	before := refused.Load()
+	eventually(t, "the sandbox is tried again and again", func() bool { return refused.Load() >= before+2 })
 	full.Store(false)
 	eventually(t, "the sandbox runs", func() bool { return s.get("moved").State == sandbox.Running })
+	events := map[sandbox.EventType]int{}
+	for _, of := range s.eventsOf("moved") {
+		events[of]++
+	}
+	if events[sandbox.EventResuming] != 1 || events[sandbox.EventResumeFailed] != 1 || events[sandbox.EventResumed] != 1 {
+		t.Errorf("events %v, want a single failed attempt and the resume", events)
+	}
 	time.Sleep(2 * time.Second) // the others would be resumed in this time
 	for _, name := range []string{"later", "during"} {
 		if sb := s.get(name); sb.State != sandbox.Paused {

@@ -121,6 +121,9 @@ func transition(ctx context.Context, tx *sql.Tx, id sandbox.ID, from, to sandbox
 			return row, err
 		}
 	}
+	if ev.Type == "" {
+		return row, nil
+	}
 	return row, insertEvent(ctx, tx, id, ev)
 }
 
