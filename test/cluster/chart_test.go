@@ -32,10 +32,7 @@ func install(t *testing.T, namespace, variable string) *installation {
 	}
 	i := &installation{t: t, namespace: namespace}
 	apply(t, string(manifest), "--namespace", namespace)
-	t.Cleanup(func() { // before the server, which workers would look for for minutes
-		i.kubectl("delete", "statefulset", "modbox-worker", "--timeout", timeLimit.String())
-		until(t, "the workers of the installation have ended", func() bool { return len(processes("worker", "--join=modbox-join:7071")) == 0 })
-	})
+	removeWorkersFirst(t, namespace)
 	i.ready()
 	i.volume = serverVolume(t, namespace, "state-modbox-0")
 	token, err := os.ReadFile(filepath.Join(i.volume, "state/token"))
@@ -48,6 +45,15 @@ func install(t *testing.T, namespace, variable string) *installation {
 		t.Fatal(err)
 	}
 	return i
+}
+
+// removeWorkersFirst removes workers at the end of the test, before their server, which they would look for for minutes.
+func removeWorkersFirst(t *testing.T, namespace string) {
+	t.Helper()
+	t.Cleanup(func() {
+		kubectl(t, "", "-n", namespace, "delete", "statefulset", "modbox-worker", "--timeout", timeLimit.String())
+		until(t, "the workers of the installation have ended", func() bool { return len(processes("worker", "--join=modbox-join:7071")) == 0 })
+	})
 }
 
 // serverVolume returns the directory of the volume of a server.

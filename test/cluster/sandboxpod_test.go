@@ -53,6 +53,7 @@ func installPerSandbox(t *testing.T) perSandbox {
 	makeNamespace(t, perSandboxNamespace)
 	// The rights are for a service account of the namespace for which the chart was rendered.
 	apply(t, strings.ReplaceAll(string(manifest), "namespace: modbox\n", "namespace: "+perSandboxNamespace+"\n"), "--namespace", perSandboxNamespace)
+	removeWorkersFirst(t, perSandboxNamespace)
 	kubectl(t, "", "-n", perSandboxNamespace, "rollout", "status", "--timeout", timeLimit.String(), "statefulset/modbox")
 	dir := serverVolume(t, perSandboxNamespace, "state-modbox-0")
 	importImage(t, perSandboxNamespace, "modbox-0", dir, "modbox/base")
