@@ -1,6 +1,6 @@
 // Package output stores the output of ended executions in an object store, so that another server with the same database can return it.
 //
-// The streams stay on the disk of the server that has written them. A stream is the objects output/INSTALLATION/STREAM/N: parts of its
+// The streams stay on the disk of the server that has written them. A stream is the objects output/INSTALLATION/STREAM.N: parts of its
 // file, of which the first, with the sizes, is written last. The record of the execution then has the installation. A stream that is missing on the
 // disk is fetched to it by the first reader.
 //
@@ -15,9 +15,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/ballast"
@@ -28,17 +31,18 @@ import (
 )
 
 const (
-	// uploads and fetches bound the streams that are sent and fetched at a time. Each has a part in memory.
-	uploads, fetches = 4, 4
-	batch            = 100
-	tick             = time.Minute
-	sweepEvery       = time.Hour
+	// uploads and fetches bound the streams that are sent and fetched at a time. Each has a part in memory. Removals have none.
+	uploads, fetches, removers = 4, 4, 16
+	batch                      = 100
+	tick                       = time.Minute
+	sweepEvery                 = time.Hour
 	// grace is the age of objects without a record that a sweep removes: the database may be a copy of another server's.
 	grace = 24 * time.Hour
 	// pause is the time between two looks for executions that have ended. lateness is the time by which an end may usually be recorded after a
 	// later end; the hourly look at all executions finds the others.
 	pause, lateness = time.Second, time.Minute
-	// removalsMax bounds the streams that wait for their removal. The sweep removes the others.
+	// removalsMax bounds the streams that wait for their removal. The sweep removes the others. While half as many wait nothing is
+	// stored, so that the bucket has no more than what is recorded and what waits.
 	removalsMax = 10_000
 	// spareBytes stay free on the disk.
 	spareBytes = 256 << 20
@@ -84,7 +88,8 @@ type Service struct {
 	log     *slog.Logger
 	fetches *fairsem.Semaphore
 	moved   moved
-	wake    chan struct{} // has an element when there is work
+	ended   chan struct{} // has an element when an execution has ended
+	deleted chan struct{} // has an element when there are removals
 	opening chan struct{} // has an element while nobody opens the store
 
 	mu       sync.Mutex
@@ -94,37 +99,56 @@ type Service struct {
 
 // New returns a service that does nothing until Run.
 func New(cfg Config, deps Deps) *Service {
-	s := &Service{cfg: cfg, deps: deps, log: deps.Logger, fetches: fairsem.New(fetches), moved: newMoved(), wake: make(chan struct{}, 1), opening: make(chan struct{}, 1)}
+	s := &Service{cfg: cfg, deps: deps, log: deps.Logger, fetches: fairsem.New(fetches), moved: newMoved(), ended: make(chan struct{}, 1), deleted: make(chan struct{}, 1), opening: make(chan struct{}, 1)}
 	s.opening <- struct{}{}
 	return s
 }
 
 // Wake says that an execution has ended.
-func (s *Service) Wake() {
+func (s *Service) Wake() { wake(s.ended) }
+
+func wake(c chan struct{}) {
 	select {
-	case s.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
 
-// Run stores, removes and sweeps until ctx ends.
+// Run stores, removes and sweeps until ctx ends. Removals do not wait for what is stored.
 func (s *Service) Run(ctx context.Context) {
-	ticker := time.NewTicker(tick)
-	defer ticker.Stop()
-	var since, swept time.Time
-	for ctx.Err() == nil {
+	var work sync.WaitGroup
+	defer work.Wait()
+	if s.cfg.Store {
+		var since, all time.Time
+		work.Go(func() {
+			repeat(ctx, s.ended, func() {
+				if time.Since(all) >= sweepEvery {
+					all, since = time.Now(), time.Time{}
+				}
+				since = s.storeEnded(ctx, since)
+			})
+		})
+	}
+	var swept time.Time
+	repeat(ctx, s.deleted, func() {
 		s.removeQueued(ctx)
-		if s.cfg.Store {
-			since = s.storeEnded(ctx, since)
-		}
 		if time.Since(swept) >= sweepEvery {
-			swept, since = time.Now(), time.Time{}
+			swept = time.Now()
 			if err := s.Sweep(ctx, time.Now().Add(-grace)); err != nil {
 				s.failed(ctx, "stored output of executions not swept", err)
 			}
 		}
+	})
+}
+
+// repeat calls f at once, and a moment after each wake and each tick, until ctx ends.
+func repeat(ctx context.Context, wake <-chan struct{}, f func()) {
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		f()
 		select {
-		case <-s.wake:
+		case <-wake:
 		case <-ticker.C:
 		case <-ctx.Done():
 		}
@@ -144,23 +168,14 @@ func (s *Service) failed(ctx context.Context, what string, err error) {
 
 // storeEnded stores the output of executions that ended at a time or later, and returns the time for the next call.
 func (s *Service) storeEnded(ctx context.Context, since time.Time) time.Time {
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && s.waiting() < removalsMax/2 {
 		list, err := s.deps.Records.Unstored(ctx, since, batch)
 		if err != nil {
 			s.failed(ctx, "executions whose output is not stored cannot be listed", err)
 			return since
 		}
-		var mu sync.Mutex
-		var errs []error
-		background.Each(inTurns(list), uploads, func(e sandbox.Execution) {
-			if err := s.put(ctx, &e); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				errs = append(errs, err)
-			}
-		})
-		if len(errs) > 0 {
-			s.failed(ctx, fmt.Sprintf("output of %d executions not stored", len(errs)), errs[0])
+		if err := s.storeAll(ctx, list); err != nil {
+			s.failed(ctx, "output of executions not stored", err)
 			return since
 		}
 		if len(list) < batch {
@@ -168,6 +183,46 @@ func (s *Service) storeEnded(ctx context.Context, since time.Time) time.Time {
 		}
 	}
 	return since
+}
+
+// storeAll stores the output of executions, and records that. A local bucket is synced once for all of them.
+func (s *Service) storeAll(ctx context.Context, list []sandbox.Execution) error {
+	if len(list) == 0 {
+		return nil
+	}
+	objects, err := s.open(ctx, true)
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex // guards errs and stored
+	var errs []error
+	type record struct {
+		sandbox.Execution
+		by string
+	}
+	var stored []record
+	background.Each(inTurns(list), uploads, func(e sandbox.Execution) {
+		by, err := s.put(ctx, objects, &e)
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			errs = append(errs, fmt.Errorf("execution %s: %w", e.ID, err))
+		} else {
+			stored = append(stored, record{e, by})
+		}
+	})
+	if err := objects.Flush(); err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	for _, r := range stored {
+		found, err := s.deps.Records.Store(ctx, r.ID, r.by)
+		if err != nil {
+			errs = append(errs, err)
+		} else if !found { // it was deleted meanwhile
+			s.Remove(&r.Execution)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // inTurns orders executions so that workspaces take turns.
@@ -181,40 +236,30 @@ func inTurns(list []sandbox.Execution) []sandbox.Execution {
 	return list
 }
 
-// put stores the output of an execution, and records that.
-func (s *Service) put(ctx context.Context, e *sandbox.Execution) error {
-	objects, err := s.open(ctx)
-	if err != nil {
-		return err
-	}
-	by := sandbox.NothingStored
+// put stores the output of an execution. It returns what its record is to say.
+func (s *Service) put(ctx context.Context, objects *object.Store, e *sandbox.Execution) (by string, err error) {
+	by = sandbox.NothingStored
 	for _, ref := range refs(e) {
 		if ref.Bytes == 0 { // the record says it all
 			by = s.cfg.Installation
 			continue
 		}
 		c, err := s.deps.Streams.Export(ref.ID)
-		if err != nil { // it stays where it is
-			if sandbox.CodeOf(err) != sandbox.NotFound {
-				s.log.Error("output of an execution cannot be stored", "execution", e.ID, "error", err)
-			}
+		switch code := sandbox.CodeOf(err); {
+		case code == sandbox.NotFound: // it was removed
 			continue
+		case code == sandbox.Conflict: // it has no end, which the full disk may have prevented; nothing changes that
+			s.log.Warn("output of an execution is not stored", "execution", e.ID, "error", err)
+			continue
+		case err != nil:
+			return "", err
 		}
 		by = s.cfg.Installation
 		if err := errors.Join(s.send(ctx, objects, ref.ID, c), c.Close()); err != nil {
-			return err
+			return "", err
 		}
 	}
-	if by != sandbox.NothingStored {
-		if err := objects.Flush(); err != nil {
-			return err
-		}
-	}
-	found, err := s.deps.Records.Store(ctx, e.ID, by)
-	if err == nil && !found { // it was deleted meanwhile
-		s.Remove(e)
-	}
-	return err
+	return by, nil
 }
 
 // refs returns the outputs of an execution.
@@ -268,13 +313,19 @@ func (s *Service) Fetch(ctx context.Context, id sandbox.StreamID) error {
 		empty := stream.Empty(time.Now(), st.Truncated)
 		return s.deps.Streams.Import(id, bytes.NewReader(empty), int64(len(empty)), 0)
 	}
-	objects, err := s.open(ctx)
+	objects, err := s.open(ctx, false)
 	if err != nil {
 		return unusable(ctx, err)
 	}
-	err = s.fetch(ctx, objects, &st)
+	if err = s.fetch(ctx, objects, &st); err == nil {
+		// The execution may have been deleted meanwhile, before its file was there.
+		if _, err = s.deps.Records.Stored(ctx, id); sandbox.CodeOf(err) == sandbox.NotFound {
+			return errors.Join(err, s.deps.Streams.Remove(id))
+		}
+		return err
+	}
 	switch code := sandbox.CodeOf(err); {
-	case err == nil || code == sandbox.DiskFull:
+	case code == sandbox.DiskFull:
 		return err
 	case code == sandbox.NotFound || code == sandbox.Invalid:
 		s.log.Error("stored output of an execution is missing or damaged", "stream", id, "error", err)
@@ -331,9 +382,10 @@ func (s *Service) Sizes(ctx context.Context) (map[sandbox.StreamID]int64, error)
 
 // Remove removes the stored output of an execution, whose record was deleted, soon.
 func (s *Service) Remove(e *sandbox.Execution) {
-	if !s.cfg.Store && e.StoredBy != s.cfg.Installation {
+	if e.StoredBy == sandbox.NothingStored || !s.cfg.Store && e.StoredBy != s.cfg.Installation {
 		return
 	}
+	defer wake(s.deleted)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, ref := range refs(e) {
@@ -341,29 +393,47 @@ func (s *Service) Remove(e *sandbox.Execution) {
 			s.removals = append(s.removals, ref.ID)
 		}
 	}
-	s.Wake()
 }
 
-// removeQueued removes the streams of Remove.
-func (s *Service) removeQueued(ctx context.Context) {
+// waiting returns the number of streams that wait for their removal.
+func (s *Service) waiting() int {
 	s.mu.Lock()
-	ids := s.removals
-	s.removals = nil
-	s.mu.Unlock()
-	for i, id := range ids {
-		if err := s.remove(ctx, id); err != nil {
-			s.failed(ctx, "stored output of a deleted execution not removed", err)
-			s.mu.Lock()
-			s.removals = append(ids[i:], s.removals...)[:min(len(ids)-i+len(s.removals), removalsMax)]
-			s.mu.Unlock()
+	defer s.mu.Unlock()
+	return len(s.removals)
+}
+
+// removeQueued removes the streams of Remove. They count as waiting until they are removed.
+func (s *Service) removeQueued(ctx context.Context) {
+	for ctx.Err() == nil {
+		s.mu.Lock()
+		ids := slices.Clone(s.removals[:min(len(s.removals), batch)])
+		s.mu.Unlock()
+		if len(ids) == 0 {
 			return
 		}
+		if err := s.removeAll(ctx, ids); err != nil {
+			s.failed(ctx, "stored output of deleted executions not removed", err)
+			return
+		}
+		s.mu.Lock()
+		s.removals = s.removals[len(ids):]
+		s.mu.Unlock()
 	}
+}
+
+// removeAll removes the objects of streams.
+func (s *Service) removeAll(ctx context.Context, ids []sandbox.StreamID) error {
+	var g errgroup.Group
+	g.SetLimit(removers)
+	for _, id := range ids {
+		g.Go(func() error { return s.remove(ctx, id) })
+	}
+	return g.Wait()
 }
 
 // remove removes the objects of a stream that this installation has stored.
 func (s *Service) remove(ctx context.Context, id sandbox.StreamID) error {
-	objects, err := s.open(ctx)
+	objects, err := s.open(ctx, false)
 	if err != nil {
 		return err
 	}
@@ -385,10 +455,13 @@ func (s *Service) remove(ctx context.Context, id sandbox.StreamID) error {
 // Sweep removes the objects of this installation that were written before a time and are of no execution.
 func (s *Service) Sweep(ctx context.Context, before time.Time) error {
 	used, err := s.deps.Used(ctx)
-	if err != nil || !used {
+	if err != nil {
 		return err
 	}
-	objects, err := s.open(ctx)
+	objects, err := s.open(ctx, false)
+	if err != nil && !used { // there may be no store yet
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -405,19 +478,12 @@ func (s *Service) Sweep(ctx context.Context, before time.Time) error {
 	if err != nil {
 		return err
 	}
-	for id := range found {
-		if owners[id] != "" {
-			continue
-		}
-		if err := s.remove(ctx, id); err != nil {
-			return err
-		}
-	}
-	return nil
+	maps.DeleteFunc(found, func(id sandbox.StreamID, _ bool) bool { return owners[id] != "" })
+	return s.removeAll(ctx, slices.Collect(maps.Keys(found)))
 }
 
-// open returns the store, which it opens when it is first used, and makes if nothing was stored yet.
-func (s *Service) open(ctx context.Context) (*object.Store, error) {
+// open returns the store, which it opens when it is first used. With create it makes the store if nothing was stored yet.
+func (s *Service) open(ctx context.Context, create bool) (*object.Store, error) {
 	select {
 	case <-s.opening:
 		defer func() { s.opening <- struct{}{} }()
@@ -434,7 +500,7 @@ func (s *Service) open(ctx context.Context) (*object.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if objects, err = object.OpenWithKeyFile(ctx, s.cfg.URL, s.cfg.KeyFile, object.Options{Create: !used}); err != nil {
+	if objects, err = object.OpenWithKeyFile(ctx, s.cfg.URL, s.cfg.KeyFile, object.Options{Create: create && !used}); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()

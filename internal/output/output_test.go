@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -245,7 +246,7 @@ func (f *fixture) metric(name string) (sum float64) {
 func TestOutputIsStoredBeforeItsRecord(t *testing.T) {
 	f := newFixture(t, "file://"+t.TempDir())
 	e := f.end("text", "")
-	want := []string{"output/home/" + string(e.Stdout.ID) + "/00000"}
+	want := []string{"output/home/" + string(e.Stdout.ID) + ".00000"}
 	called := make(chan struct{}, 1)
 	f.with(func(sandbox.ExecutionID) error {
 		if got := f.objects(); !slices.Equal(got, want) {
@@ -272,15 +273,68 @@ func TestOutputIsStoredBeforeItsRecord(t *testing.T) {
 func TestOutputOfADeletedExecution(t *testing.T) {
 	f := newFixture(t, "file://"+t.TempDir())
 	kept, e := f.end("kept", ""), f.end("gone", "")
+	var deleted atomic.Bool
 	f.with(func(id sandbox.ExecutionID) error {
 		if id == e.ID {
+			defer deleted.Store(true)
 			return f.store.Executions.DeleteExecution(t.Context(), id)
 		}
 		return nil
 	})
 	f.run("one output is stored", func() bool {
-		return f.storedBy(kept.ID) == "home" && slices.Equal(f.objects(), []string{"output/home/" + string(kept.Stdout.ID) + "/00000"})
+		return deleted.Load() && f.storedBy(kept.ID) == "home" && slices.Equal(f.objects(), []string{"output/home/" + string(kept.Stdout.ID) + ".00000"})
 	})
+}
+
+// TestFetchOfADeletedExecution deletes an execution while its output is fetched.
+func TestFetchOfADeletedExecution(t *testing.T) {
+	f := newFixture(t, "file://"+t.TempDir())
+	e := f.end("secret", "")
+	f.run("the output is stored", func() bool { return f.storedBy(e.ID) == "home" })
+	f.next()
+	f.Service = output.New(output.Config{URL: f.url, Store: true, Installation: "home"}, output.Deps{
+		Records: &deleting{Records: f.store.Executions.Outputs(), delete: func() error { return f.store.Executions.DeleteExecution(t.Context(), e.ID) }},
+		Used:    f.store.Sandboxes.Archives().Any, Streams: f.streams, Logger: slog.New(slog.DiscardHandler),
+	})
+	t.Cleanup(func() { _ = f.Close() })
+	if err := f.Fetch(t.Context(), e.Stdout.ID); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("Fetch() = %v, want not_found", err)
+	}
+	if _, err := f.streams.Info(e.Stdout.ID); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("the output of the deleted execution is on the disk: %v", err)
+	}
+}
+
+// deleting deletes an execution after its stream was looked up for the first time.
+type deleting struct {
+	output.Records
+	delete func() error
+}
+
+func (d *deleting) Stored(ctx context.Context, id sandbox.StreamID) (sandbox.StoredStream, error) {
+	st, err := d.Records.Stored(ctx, id)
+	if d.delete != nil {
+		err = errors.Join(err, d.delete())
+		d.delete = nil
+	}
+	return st, err
+}
+
+// TestSweepWithoutRecords removes the output of the last execution, which was deleted by a server that ended at once.
+func TestSweepWithoutRecords(t *testing.T) {
+	f := newFixture(t, "file://"+t.TempDir())
+	if err := f.Sweep(t.Context(), time.Now()); err != nil {
+		t.Errorf("Sweep() of a bucket that was never used = %v", err)
+	}
+	e := f.end("kept", "")
+	f.run("the output is stored", func() bool { return f.storedBy(e.ID) == "home" })
+	if err := f.store.Executions.DeleteExecution(t.Context(), e.ID); err != nil {
+		t.Fatal(err)
+	}
+	f.next()
+	if err := f.Sweep(t.Context(), time.Now().Add(time.Hour)); err != nil || len(f.objects()) > 0 {
+		t.Errorf("Sweep() = %v, the objects are %v", err, f.objects())
+	}
 }
 
 // TestSweep removes what a killed server has left: objects whose execution was deleted, parts without the first part.
@@ -291,8 +345,8 @@ func TestSweep(t *testing.T) {
 	want := f.objects()
 	o := f.bucket()
 	defer o.Close()
-	other := "output/other/" + string(sandbox.NewStreamID()) + "/00000"
-	for _, key := range []string{"output/home/" + string(sandbox.NewStreamID()) + "/00000", "output/home/" + string(sandbox.NewStreamID()) + "/00003", other} {
+	other := "output/other/" + string(sandbox.NewStreamID()) + ".00000"
+	for _, key := range []string{"output/home/" + string(sandbox.NewStreamID()) + ".00000", "output/home/" + string(sandbox.NewStreamID()) + ".00003", other} {
 		if err := o.Put(t.Context(), key, []byte("left")); err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"strings"
 
 	"github.com/modbox/modbox/internal/object"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -16,12 +17,13 @@ const partBytes = object.ChunkBytes
 // prefix begins the names of the objects.
 const prefix = "output/"
 
-// folder begins the names of the objects of a stream, and of all streams of an installation for "".
+// folder begins the names of the objects of a stream, and of all streams of an installation for "". A stream has no directory of its own, which
+// would remain in a local bucket.
 func folder(installation string, id sandbox.StreamID) string {
 	if id == "" {
 		return prefix + installation + "/"
 	}
-	return prefix + installation + "/" + string(id) + "/"
+	return prefix + installation + "/" + string(id) + "."
 }
 
 // key is the name of a part.
@@ -31,7 +33,8 @@ func key(installation string, id sandbox.StreamID, n int) string {
 
 // streamOf returns the stream of an object.
 func streamOf(key string) (sandbox.StreamID, bool) {
-	return sandbox.ParseStreamID(path.Base(path.Dir(key)))
+	id, _, _ := strings.Cut(path.Base(key), ".")
+	return sandbox.ParseStreamID(id)
 }
 
 // head begins the first part of a stream.

@@ -103,20 +103,25 @@ func (s *Store) Import(id sandbox.StreamID, r io.Reader, size, times int64) (err
 	if err := checkEnded(content); err != nil {
 		return err
 	}
+	if err := s.place(id, content, stamps, times > 0); err != nil {
+		return err
+	}
+	return durable.Sync(s.dir)
+}
+
+// place gives the files of a copy the names of a stream, if there is no such stream.
+func (s *Store) place(id sandbox.StreamID, content, stamps string, timed bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, err := os.Lstat(s.path(id)); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if times > 0 {
+	if timed {
 		if err := os.Rename(stamps, s.path(id)+timesSuffix); err != nil {
 			return err
 		}
 	}
-	if err := os.Rename(content, s.path(id)); err != nil {
-		return err
-	}
-	return durable.Sync(s.dir)
+	return os.Rename(content, s.path(id))
 }
 
 // fill writes the next size bytes of r to a new file.
