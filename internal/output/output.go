@@ -1,8 +1,8 @@
 // Package output stores the output of ended executions in an object store, so that another server with the same database can return it.
 //
-// The streams stay on the disk of the server that has written them. A stream is the objects output/INSTALLATION/STREAM.N: parts of its
-// file, of which the first, with the sizes, is written last. The record of the execution then has the installation. A stream that is missing on the
-// disk is fetched to it by the first reader.
+// The streams stay on the disk of the server that has written them. A stream is the objects output/INSTALLATION/XX/STREAM.N: parts of its
+// file, of which the first, with the sizes, is written last. XX ends the id of the stream. The record of the execution then has the installation. A
+// stream that is missing on the disk is fetched to it by the first reader.
 //
 // The record is deleted before the objects. A server that is killed between leaves objects of an execution without a record; the sweep
 // removes them.

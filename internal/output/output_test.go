@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -149,6 +150,11 @@ func (f *fixture) objects() (keys []string) {
 	return keys
 }
 
+// objectOf returns the name of a part of a stream.
+func objectOf(installation string, id sandbox.StreamID, n int) string {
+	return fmt.Sprintf("output/%s/%s/%s.%05d", installation, id[len(id)-2:], id, n)
+}
+
 func (f *fixture) bucket() *object.Store {
 	f.t.Helper()
 	o, err := object.Open(f.t.Context(), f.url, object.Options{})
@@ -246,7 +252,7 @@ func (f *fixture) metric(name string) (sum float64) {
 func TestOutputIsStoredBeforeItsRecord(t *testing.T) {
 	f := newFixture(t, "file://"+t.TempDir())
 	e := f.end("text", "")
-	want := []string{"output/home/" + string(e.Stdout.ID) + ".00000"}
+	want := []string{objectOf("home", e.Stdout.ID, 0)}
 	called := make(chan struct{}, 1)
 	f.with(func(sandbox.ExecutionID) error {
 		if got := f.objects(); !slices.Equal(got, want) {
@@ -282,7 +288,7 @@ func TestOutputOfADeletedExecution(t *testing.T) {
 		return nil
 	})
 	f.run("one output is stored", func() bool {
-		return deleted.Load() && f.storedBy(kept.ID) == "home" && slices.Equal(f.objects(), []string{"output/home/" + string(kept.Stdout.ID) + ".00000"})
+		return deleted.Load() && f.storedBy(kept.ID) == "home" && slices.Equal(f.objects(), []string{objectOf("home", kept.Stdout.ID, 0)})
 	})
 }
 
@@ -345,8 +351,8 @@ func TestSweep(t *testing.T) {
 	want := f.objects()
 	o := f.bucket()
 	defer o.Close()
-	other := "output/other/" + string(sandbox.NewStreamID()) + ".00000"
-	for _, key := range []string{"output/home/" + string(sandbox.NewStreamID()) + ".00000", "output/home/" + string(sandbox.NewStreamID()) + ".00003", other} {
+	other := objectOf("other", sandbox.NewStreamID(), 0)
+	for _, key := range []string{objectOf("home", sandbox.NewStreamID(), 0), objectOf("home", sandbox.NewStreamID(), 3), other} {
 		if err := o.Put(t.Context(), key, []byte("left")); err != nil {
 			t.Fatal(err)
 		}

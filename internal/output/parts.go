@@ -18,12 +18,12 @@ const partBytes = object.ChunkBytes
 const prefix = "output/"
 
 // folder begins the names of the objects of a stream, and of all streams of an installation for "". A stream has no directory of its own, which
-// would remain in a local bucket.
+// would remain in a local bucket, and a directory has a thousandth of the streams, because each removal lists a directory.
 func folder(installation string, id sandbox.StreamID) string {
 	if id == "" {
 		return prefix + installation + "/"
 	}
-	return prefix + installation + "/" + string(id) + "."
+	return prefix + installation + "/" + string(id[len(id)-2:]) + "/" + string(id) + "."
 }
 
 // key is the name of a part.

@@ -2,7 +2,6 @@ package output
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -21,7 +20,7 @@ func (s *Service) Remove(e *sandbox.Execution) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, ref := range refs(e) {
-		if len(s.removals) < removalsMax {
+		if ref.Bytes > 0 && len(s.removals) < removalsMax { // an empty stream has no objects
 			s.removals = append(s.removals, ref.ID)
 		}
 	}
@@ -76,6 +75,10 @@ func (s *Service) remove(ctx context.Context, id sandbox.StreamID) error {
 	}); err != nil {
 		return err
 	}
+	return deleteAll(ctx, objects, keys)
+}
+
+func deleteAll(ctx context.Context, objects *object.Store, keys []string) error {
 	for _, key := range keys {
 		if err := objects.Delete(ctx, key); err != nil {
 			return err
@@ -97,10 +100,10 @@ func (s *Service) Sweep(ctx context.Context, before time.Time) error {
 	if err != nil {
 		return err
 	}
-	found := map[sandbox.StreamID]bool{}
+	found := map[sandbox.StreamID][]string{} // keys
 	if err := objects.List(ctx, folder(s.cfg.Installation, ""), func(o object.Object) error {
 		if id, ok := streamOf(o.Key); ok && o.At.Before(before) {
-			found[id] = true
+			found[id] = append(found[id], o.Key)
 		}
 		return nil
 	}); err != nil {
@@ -110,6 +113,12 @@ func (s *Service) Sweep(ctx context.Context, before time.Time) error {
 	if err != nil {
 		return err
 	}
-	maps.DeleteFunc(found, func(id sandbox.StreamID, _ bool) bool { return owners[id] != "" })
-	return s.removeAll(ctx, slices.Collect(maps.Keys(found)))
+	var g errgroup.Group
+	g.SetLimit(removers)
+	for id, keys := range found {
+		if owners[id] == "" {
+			g.Go(func() error { return deleteAll(ctx, objects, keys) })
+		}
+	}
+	return g.Wait()
 }

@@ -38,7 +38,7 @@ func TestLostControlServerS3(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "the output is in the bucket", func() bool {
-		found, _ := filepath.Glob(bucket.Path("archive/output/*/*.00000"))
+		found, _ := filepath.Glob(bucket.Path("archive/output/*/*/*.00000"))
 		return len(found) == 2
 	})
 	number := a.counting(sb.ID)

@@ -23,7 +23,7 @@ func TestOutputInS3(t *testing.T) {
 	s := testserver.StartSmall(t, settings...)
 	sb := s.MustCreate(client.CreateOptions{Image: image})
 	stored := func() []string { // streams whose first part, the last to be written, is there
-		found, _ := filepath.Glob(bucket.Path("archive/output/*/*.00000"))
+		found, _ := filepath.Glob(bucket.Path("archive/output/*/*/*.00000"))
 		for i := range found {
 			found[i], _, _ = strings.Cut(filepath.Base(found[i]), ".")
 		}
@@ -74,7 +74,7 @@ func TestOutputInS3(t *testing.T) {
 	s.SetArgs(append(settings, "--exec-max-kept", "1")...)
 	s.Launch()
 	until(t, "the output of deleted executions is removed", func() bool {
-		left, _ := filepath.Glob(bucket.Path("archive/output/*/*"))
+		left, _ := filepath.Glob(bucket.Path("archive/output/*/*/*"))
 		return len(stored()) == 1 && len(left) <= 4
 	})
 }
