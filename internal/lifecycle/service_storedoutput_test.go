@@ -17,7 +17,7 @@ func TestStoredOutput(t *testing.T) {
 	bucket := t.TempDir()
 	e.output = outputs.Config{URL: "file://" + bucket, Store: true, Installation: "i"}
 	stored := func() int {
-		found, err := filepath.Glob(filepath.Join(bucket, "output", "i", "*", "00000"))
+		found, err := filepath.Glob(filepath.Join(bucket, "output", "i", "*", "*.00000"))
 		if err != nil {
 			t.Fatal(err)
 		}
