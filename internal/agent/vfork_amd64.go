@@ -24,7 +24,7 @@ type step struct {
 }
 
 // vfork makes a child by the system call number, clone3, with the arguments clone. The child makes the system calls from steps to
-// last, of which the last executes a program. When one fails, the child stores the error in failure and ends. The caller stands
+// last; the last call executes a program. When a call fails, the child stores the error in failure and ends. The caller stands
 // still until the program is executed or the child has ended.
 func vfork(number uintptr, clone *cloneArgs, steps, last *step, failure *uintptr) (pid, errno uintptr)
 
@@ -35,7 +35,7 @@ var raised = func() bool {
 	return unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil || limit.Cur+1 == limit.Max
 }()
 
-// forkExec is [syscall.ForkExec] of a program with at least one file, with a fifth of the system calls, each of which takes 10 µs in
+// forkExec is [syscall.ForkExec] of a program with at least one file, with a fifth of the system calls. A system call takes 10 µs in
 // gVisor: Go's child restores the handlers of all signals one by one, and Go's parent has a pipe for the child's error.
 // Of attr.Sys it uses Setsid, Setctty and Credential.
 func forkExec(program string, argv []string, attr *syscall.ProcAttr) (int, error) {

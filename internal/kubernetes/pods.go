@@ -43,7 +43,7 @@ const (
 	listTimeout = time.Minute
 	// deletePause is the time until a Pod that was deleted, and is still there, is deleted again.
 	deletePause = time.Minute
-	// deleters is how many Pods are deleted at the same time.
+	// deleters is the number of Pods that are deleted at the same time.
 	deleters = 8
 )
 
@@ -63,7 +63,7 @@ type Pods struct {
 	lost func(id, reason string) // set by Start
 }
 
-// state is how far a Pod is.
+// state is the state of a Pod for this server.
 type state int
 
 const (
@@ -292,7 +292,7 @@ func (p *Pods) delete(id string) error {
 	return err
 }
 
-// refused returns the error of a Pod that could not be made, or of which that is not known.
+// refused returns the error for a Pod that was not made, or that may not have been made.
 func (p *Pods) refused(ctx context.Context, w fleet.Wanted, err error) error {
 	name := podName(w.ID)
 	switch {
