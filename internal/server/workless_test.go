@@ -55,7 +55,7 @@ func TestWorkless(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unlock()
+	t.Cleanup(unlock) // after the end of the standby, which would take the lock
 	log := slog.New(slog.DiscardHandler)
 	away, there := []fleet.Worker{{}}, []fleet.Worker{{}, {Connected: true}}
 	old := func() *workless { // a server that has had no worker for long
@@ -110,7 +110,7 @@ func TestWatchWorkers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unlock()
+	t.Cleanup(unlock) // after the end of the standby, which would take the lock
 	p := parts{lost: make(chan error, 1)}
 	cu := cleanup.Make(func() {})
 	defer cu.Clean()
