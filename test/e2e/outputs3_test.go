@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"database/sql"
 	"fmt"
 	"io"
 	"maps"
@@ -46,7 +47,18 @@ func TestOutputInS3(t *testing.T) {
 		s.Launch()
 	}
 	ids := slices.Sorted(maps.Keys(want))
-	until(t, "all output is stored", func() bool { return slices.Equal(stored(), ids) })
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(s.StateDir, "modbox.db")+"?_pragma=busy_timeout(10000)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	until(t, "all output is stored, and recorded", func() bool { // a server that is killed between these stores it again, if it has the files
+		var n int
+		if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM executions WHERE stored_by <> ''").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n == len(ids) && slices.Equal(stored(), ids)
+	})
 
 	s.Kill()
 	streams := filepath.Join(s.StateDir, "streams")
