@@ -105,6 +105,46 @@ func TestFailedDownloadsLeaveNothingBehind(t *testing.T) {
 	}
 }
 
+// TestReadersDoNotWaitLong has a server that refuses all requests, and a store that is being opened with more patience.
+func TestReadersDoNotWaitLong(t *testing.T) {
+	t.Setenv("AWS_ACCESS_KEY_ID", "key")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+	asked := make(chan struct{}, 1000)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	defer server.Close()
+	used := func(context.Context) (bool, error) { return true, nil }
+	l := object.NewLazy("s3://bucket?region=eu-central-1&use_path_style=true&endpoint="+server.URL, "", used)
+	if _, err := l.Within(t.Context(), time.Second); sandbox.CodeOf(err) != sandbox.Unavailable {
+		t.Errorf("Within = %v, want unavailable", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	opened := make(chan error, 1)
+	go func() {
+		_, err := l.Open(ctx, false)
+		opened <- err
+	}()
+	for len(asked) > 0 {
+		<-asked
+	}
+	<-asked // by Open
+	if _, err := l.Within(t.Context(), time.Second); sandbox.CodeOf(err) != sandbox.Unavailable {
+		t.Errorf("Within beside Open = %v, want unavailable", err)
+	}
+	select {
+	case err := <-opened:
+		t.Errorf("Open has ended: %v", err)
+	default:
+	}
+	cancel()
+	<-opened
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestRequestWithoutAnswerIsRepeated has a server that answers only the second request.
 func TestRequestWithoutAnswerIsRepeated(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "key")

@@ -41,6 +41,8 @@ const (
 	// removalsMax bounds the streams that wait for their removal. The sweep removes the others. While half as many wait nothing is
 	// stored, so that the bucket has no more than what is recorded and what waits.
 	removalsMax = 10_000
+	// patience is how long a reader waits for a bucket that refuses requests.
+	patience = 10 * time.Second
 	// spareBytes stay free on the disk.
 	spareBytes = 256 << 20
 )
@@ -85,20 +87,20 @@ type Service struct {
 	log     *slog.Logger
 	fetches *fairsem.Semaphore
 	moved   moved
+	objects *object.Lazy
 	ended   chan struct{} // has an element when an execution has ended
 	deleted chan struct{} // has an element when there are removals
-	opening chan struct{} // has an element while nobody opens the store
 
 	mu       sync.Mutex
-	objects  *object.Store      // once it is open; guarded by mu
 	removals []sandbox.StreamID // guarded by mu
 }
 
 // New returns a service that does nothing until Run.
 func New(cfg Config, deps Deps) *Service {
-	s := &Service{cfg: cfg, deps: deps, log: deps.Logger, fetches: fairsem.New(fetches), moved: newMoved(), ended: make(chan struct{}, 1), deleted: make(chan struct{}, 1), opening: make(chan struct{}, 1)}
-	s.opening <- struct{}{}
-	return s
+	return &Service{
+		cfg: cfg, deps: deps, log: deps.Logger, fetches: fairsem.New(fetches), moved: newMoved(), objects: object.NewLazy(cfg.URL, cfg.KeyFile, deps.Used),
+		ended: make(chan struct{}, 1), deleted: make(chan struct{}, 1),
+	}
 }
 
 // Wake says that an execution has ended.
@@ -187,7 +189,7 @@ func (s *Service) storeAll(ctx context.Context, list []sandbox.Execution) error 
 	if len(list) == 0 {
 		return nil
 	}
-	objects, err := s.open(ctx, true)
+	objects, err := s.objects.Open(ctx, true)
 	if err != nil {
 		return err
 	}
@@ -245,7 +247,7 @@ func (s *Service) put(ctx context.Context, objects *object.Store, e *sandbox.Exe
 		switch code := sandbox.CodeOf(err); {
 		case code == sandbox.NotFound: // it was removed
 			continue
-		case code == sandbox.Conflict: // it has no end, which the full disk may have prevented; nothing changes that
+		case code == sandbox.Conflict || code == sandbox.Unsupported: // it has no end, which the full disk may have prevented, or is damaged; nothing changes that
 			s.log.Warn("output of an execution is not stored", "execution", e.ID, "error", err)
 			continue
 		case err != nil:
@@ -280,11 +282,11 @@ func (s *Service) send(ctx context.Context, objects *object.Store, id sandbox.St
 		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 			return err
 		}
-		if err := objects.Put(ctx, key(s.cfg.Installation, id, n), part[:size]); err != nil {
+		if err := objects.Put(ctx, object.PartKey(nameOf(s.cfg.Installation, id), n), part[:size]); err != nil {
 			return err
 		}
 	}
-	if err := objects.Put(ctx, key(s.cfg.Installation, id, 0), h.encode(first)); err != nil {
+	if err := objects.Put(ctx, object.PartKey(nameOf(s.cfg.Installation, id), 0), h.encode(first)); err != nil {
 		return err
 	}
 	s.moved.bytes.WithLabelValues("sent").Add(float64(h.total()))
@@ -310,7 +312,7 @@ func (s *Service) Fetch(ctx context.Context, id sandbox.StreamID) error {
 		empty := stream.Empty(time.Now(), st.Truncated)
 		return s.deps.Streams.Import(id, bytes.NewReader(empty), int64(len(empty)), 0)
 	}
-	objects, err := s.open(ctx, false)
+	objects, err := s.objects.Within(ctx, patience)
 	if err != nil {
 		return unusable(ctx, err)
 	}
@@ -341,7 +343,8 @@ func unusable(ctx context.Context, err error) error {
 
 // fetch writes a stored stream to the disk.
 func (s *Service) fetch(ctx context.Context, objects *object.Store, st *sandbox.StoredStream) error {
-	data, err := objects.Get(ctx, key(st.By, st.ID, 0))
+	name := nameOf(st.By, st.ID)
+	data, err := objects.Part(ctx, name, 0)
 	if err != nil {
 		return err
 	}
@@ -356,8 +359,7 @@ func (s *Service) fetch(ctx context.Context, objects *object.Store, st *sandbox.
 	if space.Usable() < h.total()*fetches+spareBytes {
 		return sandbox.Errorf(sandbox.DiskFull, "the server's disk is too full to fetch the output")
 	}
-	rest := &parts{first: first, left: h.parts() - 1, next: func(n int) ([]byte, error) { return objects.Get(ctx, key(st.By, st.ID, n)) }}
-	if err := s.deps.Streams.Import(st.ID, rest, h.Size, h.Times); err != nil {
+	if err := s.deps.Streams.Import(st.ID, objects.Parts(ctx, name, first, h.parts()), h.Size, h.Times); err != nil {
 		return err
 	}
 	s.moved.bytes.WithLabelValues("fetched").Add(float64(h.total()))
@@ -377,40 +379,5 @@ func (s *Service) Sizes(ctx context.Context) (map[sandbox.StreamID]int64, error)
 	return sizes, nil
 }
 
-// open returns the store, which it opens when it is first used. With create it makes the store if nothing was stored yet.
-func (s *Service) open(ctx context.Context, create bool) (*object.Store, error) {
-	select {
-	case <-s.opening:
-		defer func() { s.opening <- struct{}{} }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	s.mu.Lock()
-	objects := s.objects
-	s.mu.Unlock()
-	if objects != nil {
-		return objects, nil
-	}
-	used, err := s.deps.Used(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if objects, err = object.OpenWithKeyFile(ctx, s.cfg.URL, s.cfg.KeyFile, object.Options{Create: create && !used}); err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.objects = objects
-	return objects, nil
-}
-
 // Close closes the object store, after Run and the readers have ended.
-func (s *Service) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	objects := s.objects
-	if s.objects = nil; objects == nil {
-		return nil
-	}
-	return objects.Close()
-}
+func (s *Service) Close() error { return s.objects.Close() }

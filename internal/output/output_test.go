@@ -417,6 +417,27 @@ func TestUnusableBucket(t *testing.T) {
 	}
 }
 
+// TestDamagedStreamsDoNotWait stores the output of an execution after others whose streams are damaged.
+func TestDamagedStreamsDoNotWait(t *testing.T) {
+	f := newFixture(t, "file://"+t.TempDir())
+	short, other := f.end("short", ""), f.end("other", "")
+	if err := errors.Join(
+		os.WriteFile(filepath.Join(f.streams.Dir(), string(short.Stdout.ID)), []byte("mb"), 0o600),
+		os.WriteFile(filepath.Join(f.streams.Dir(), string(other.Stdout.ID)), bytes.Repeat([]byte("x"), 100), 0o600),
+	); err != nil {
+		t.Fatal(err)
+	}
+	e := f.end("text", "")
+	f.run("all are settled", func() bool {
+		return f.storedBy(e.ID) == "home" && f.storedBy(short.ID) != "" && f.storedBy(other.ID) != ""
+	})
+	for _, damaged := range []sandbox.Execution{short, other} {
+		if _, _, err := f.streams.Reader(t.Context(), damaged.Stdout.ID, 0, false); sandbox.CodeOf(err) != sandbox.Unsupported {
+			t.Errorf("read of a damaged stream = %v, want unsupported", err)
+		}
+	}
+}
+
 // TestLostStreamsDoNotWait stores the output of an execution after another whose streams are gone.
 func TestLostStreamsDoNotWait(t *testing.T) {
 	f := newFixture(t, "file://"+t.TempDir())

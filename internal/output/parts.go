@@ -2,8 +2,6 @@ package output
 
 import (
 	"encoding/binary"
-	"fmt"
-	"io"
 	"path"
 	"strings"
 
@@ -17,18 +15,13 @@ const partBytes = object.ChunkBytes
 // prefix begins the names of the objects.
 const prefix = "output/"
 
-// folder begins the names of the objects of a stream, and of all streams of an installation for "". A stream has no directory of its own, which
-// would remain in a local bucket, and a directory has a thousandth of the streams, because each removal lists a directory.
-func folder(installation string, id sandbox.StreamID) string {
-	if id == "" {
-		return prefix + installation + "/"
-	}
-	return prefix + installation + "/" + string(id[len(id)-2:]) + "/" + string(id) + "."
-}
+// folder begins the names of the objects of an installation.
+func folder(installation string) string { return prefix + installation + "/" }
 
-// key is the name of a part.
-func key(installation string, id sandbox.StreamID, n int) string {
-	return fmt.Sprintf("%s%05d", folder(installation, id), n)
+// nameOf is the name of a stream, without the numbers of its parts. A stream has no directory of its own, which would remain in a local bucket, and a
+// directory has a thousandth of the streams, because each removal lists a directory.
+func nameOf(installation string, id sandbox.StreamID) string {
+	return folder(installation) + string(id[len(id)-2:]) + "/" + string(id)
 }
 
 // streamOf returns the stream of an object.
@@ -66,31 +59,4 @@ func decode(data []byte) (h head, first []byte, err error) {
 		return h, nil, sandbox.Errorf(sandbox.Invalid, "it has sizes of %d and %d bytes", h.Size, h.Times)
 	}
 	return h, data[size:], nil
-}
-
-// parts reads the parts of a stream in order.
-type parts struct {
-	first []byte
-	left  int
-	n     int
-	next  func(n int) ([]byte, error)
-}
-
-// Read implements io.Reader.
-func (p *parts) Read(b []byte) (int, error) {
-	for len(p.first) == 0 {
-		if p.left == 0 {
-			return 0, io.EOF
-		}
-		p.left--
-		p.n++
-		data, err := p.next(p.n)
-		if err != nil {
-			return 0, err
-		}
-		p.first = data
-	}
-	n := copy(b, p.first)
-	p.first = p.first[n:]
-	return n, nil
 }

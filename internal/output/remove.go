@@ -64,27 +64,11 @@ func (s *Service) removeAll(ctx context.Context, ids []sandbox.StreamID) error {
 
 // remove removes the objects of a stream that this installation has stored.
 func (s *Service) remove(ctx context.Context, id sandbox.StreamID) error {
-	objects, err := s.open(ctx, false)
+	objects, err := s.objects.Open(ctx, false)
 	if err != nil {
 		return err
 	}
-	var keys []string
-	if err := objects.List(ctx, folder(s.cfg.Installation, id), func(o object.Object) error {
-		keys = append(keys, o.Key)
-		return nil
-	}); err != nil {
-		return err
-	}
-	return deleteAll(ctx, objects, keys)
-}
-
-func deleteAll(ctx context.Context, objects *object.Store, keys []string) error {
-	for _, key := range keys {
-		if err := objects.Delete(ctx, key); err != nil {
-			return err
-		}
-	}
-	return nil
+	return objects.DeleteParts(ctx, nameOf(s.cfg.Installation, id))
 }
 
 // Sweep removes the objects of this installation that were written before a time and are of no execution.
@@ -93,7 +77,7 @@ func (s *Service) Sweep(ctx context.Context, before time.Time) error {
 	if err != nil {
 		return err
 	}
-	objects, err := s.open(ctx, false)
+	objects, err := s.objects.Open(ctx, false)
 	if err != nil && !used { // there may be no store yet
 		return nil
 	}
@@ -101,7 +85,7 @@ func (s *Service) Sweep(ctx context.Context, before time.Time) error {
 		return err
 	}
 	found := map[sandbox.StreamID][]string{} // keys
-	if err := objects.List(ctx, folder(s.cfg.Installation, ""), func(o object.Object) error {
+	if err := objects.List(ctx, folder(s.cfg.Installation), func(o object.Object) error {
 		if id, ok := streamOf(o.Key); ok && o.At.Before(before) {
 			found[id] = append(found[id], o.Key)
 		}
@@ -117,7 +101,7 @@ func (s *Service) Sweep(ctx context.Context, before time.Time) error {
 	g.SetLimit(removers)
 	for id, keys := range found {
 		if owners[id] == "" {
-			g.Go(func() error { return deleteAll(ctx, objects, keys) })
+			g.Go(func() error { return objects.DeleteAll(ctx, keys) })
 		}
 	}
 	return g.Wait()

@@ -38,7 +38,7 @@ func (c *Copy) Close() error {
 	return errors.Join(errs...)
 }
 
-// Export returns an ended stream. Errors: NotFound; Conflict when it has not ended.
+// Export returns an ended stream. Errors: NotFound; Conflict when it has not ended; Unsupported when its file is damaged.
 func (s *Store) Export(id sandbox.StreamID) (_ *Copy, err error) {
 	f, h, l, err := s.acquire(id, os.O_RDONLY)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -104,11 +105,14 @@ type header struct {
 	max, dropped, ended int64
 }
 
-// readHeader reads the header and returns the number of bytes stored.
+// readHeader reads the header and returns the number of bytes stored. Errors: Unsupported when it is damaged.
 func readHeader(f *os.File) (header, int64, error) {
 	var b [headerSize]byte
-	if _, err := f.ReadAt(b[:], 0); err != nil || string(b[:len(magic)]) != magic {
-		return header{}, 0, fmt.Errorf("read stream: its header is damaged: %w", errors.Join(err))
+	switch _, err := f.ReadAt(b[:], 0); {
+	case errors.Is(err, io.EOF) || err == nil && string(b[:len(magic)]) != magic:
+		return header{}, 0, sandbox.Errorf(sandbox.Unsupported, "the stream's file is damaged: it does not begin with the header of a stream")
+	case err != nil:
+		return header{}, 0, fmt.Errorf("read stream: %w", err)
 	}
 	info, err := f.Stat()
 	if err != nil {
