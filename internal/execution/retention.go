@@ -91,17 +91,17 @@ func (s *Service) Purge(now time.Time) {
 		}
 	}
 	s.purgeStreams(before)
-	s.trimStreams(now)
-	s.measureStreams()
-}
-
-// measureStreams measures the total size of the streams of each workspace.
-func (s *Service) measureStreams() {
 	size, err := sizes(s.ctx, s.streams, s.stored)
 	if err != nil {
 		s.logFailure("measure streams", err)
 		return
 	}
+	s.trimStreams(now, size)
+	s.measureStreams(size)
+}
+
+// measureStreams adds the sizes of all streams to the total of each workspace.
+func (s *Service) measureStreams(size map[sandbox.StreamID]int64) {
 	owners, err := s.store.StreamOwners(s.ctx)
 	if err != nil {
 		s.logFailure("list owners of streams", err)
@@ -116,14 +116,9 @@ func (s *Service) measureStreams() {
 	s.streamBytes = of
 }
 
-// trimStreams deletes ended executions, oldest end first, while all streams together exceed their
-// limit.
-func (s *Service) trimStreams(now time.Time) {
-	size, err := sizes(s.ctx, s.streams, s.stored)
-	if err != nil {
-		s.logFailure("measure streams", err)
-		return
-	}
+// trimStreams deletes ended executions, oldest end first, while all streams together, whose sizes it is given, exceed their
+// limit. It removes the deleted streams from the sizes.
+func (s *Service) trimStreams(now time.Time, size map[sandbox.StreamID]int64) {
 	over := -s.cfg.StreamTotal
 	for _, n := range size {
 		over += n
@@ -135,11 +130,11 @@ func (s *Service) trimStreams(now time.Time) {
 			return
 		}
 		for _, e := range list {
-			over -= kept(size, &e)
 			if err := s.forgetExecution(&e); err != nil {
 				s.logFailure("forget execution "+string(e.ID), err)
 				return
 			}
+			over -= take(size, &e)
 			if over <= 0 {
 				return
 			}
@@ -156,12 +151,13 @@ func (s *Service) logTrim(over int64, err error) {
 	s.log.Warn("the streams of running executions take more than all streams may", "over_bytes", over)
 }
 
-// kept returns the size of the streams of an execution, in bytes.
-func kept(sizes map[sandbox.StreamID]int64, e *sandbox.Execution) (n int64) {
-	for _, ref := range outputs(e) {
-		n += sizes[ref.ID]
+// take removes the streams of an execution from sizes, and returns their bytes.
+func take(sizes map[sandbox.StreamID]int64, e *sandbox.Execution) (n int64) {
+	for _, id := range []sandbox.StreamID{e.Stdout.ID, e.Stderr.ID, e.Stdin} { // two may be the same
+		n += sizes[id]
+		delete(sizes, id)
 	}
-	return n + sizes[e.Stdin]
+	return n
 }
 
 // Forget deletes the record and the output of an execution that has ended. Errors: NotFound; Conflict when it
@@ -188,7 +184,8 @@ func (s *Service) forgetExecution(e *sandbox.Execution) error {
 		return err
 	}
 	s.stored.Remove(e)
-	return nil
+	// A reader may have fetched the output from the object store before the row was deleted.
+	return errors.Join(s.streams.Remove(e.Stdout.ID), s.streams.Remove(e.Stderr.ID))
 }
 
 // purgeStreams deletes input streams that no command ever used.

@@ -127,6 +127,10 @@ func (s *faultyStore) StreamOwners(ctx context.Context) (map[sandbox.StreamID]sa
 	return owners, err
 }
 
+func (s *faultyStore) DeleteExecution(ctx context.Context, id sandbox.ExecutionID) error {
+	return s.faults.do("store.DeleteExecution", func() error { return s.storeRows.DeleteExecution(ctx, id) })
+}
+
 func (s *faultyStore) CreateSandbox(ctx context.Context, c sandbox.Creation, a quota.Admission) (rec sandbox.Recorded, err error) {
 	err = s.faults.do("store.CreateSandbox", func() error {
 		rec, err = s.storeRows.CreateSandbox(ctx, c, a)

@@ -1,6 +1,8 @@
 package lifecycle_test
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -67,8 +69,17 @@ func TestStoredOutput(t *testing.T) {
 	if n := s.Executions().StreamBytes(e.caller.Workspace); n > 250_000 {
 		t.Errorf("fetched output counts as %d bytes", n)
 	}
+	s.store.faults.on(func(_ int, call string) error { // a reader fetches the output between the removal of its file and of the record
+		if call == "store.DeleteExecution" && s.read(list[1].Stdout.ID, 99_990) == "" {
+			t.Error("the output cannot be read until the record is deleted")
+		}
+		return nil
+	}, nil)
 	if err := s.Executions().Forget(t.Context(), s.caller, list[1].ID); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := os.Lstat(filepath.Join(filepath.Dir(e.dbPath), "streams", string(list[1].Stdout.ID))); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the output of a forgotten execution is on the disk: %v", err)
 	}
 	eventually(t, "the output of a forgotten execution is removed", func() bool { return stored() == 1 })
 }
