@@ -181,10 +181,15 @@ func (b *board) best(spec driver.Spec, except map[*member]bool) (*member, error)
 	return nil, sandbox.Wrap(sandbox.Unavailable, driver.ErrAway, "no worker for new sandboxes is connected")
 }
 
-// takes reports whether a worker gets new boxes.
+// takes reports whether a worker gets new boxes. A supplied worker has the box for which it was made, and gets no other.
 //
 // Preconditions: b.mu is held.
-func (b *board) takes(m *member) bool {
+func (b *board) takes(m *member) bool { return b.inUse(m) && !worker.Supplied(m.record.ID) }
+
+// inUse reports whether new sandboxes may run on a worker.
+//
+// Preconditions: b.mu is held.
+func (b *board) inUse(m *member) bool {
 	return m.record.Status == worker.Ready && !m.retiring && !m.leaving() && b.away(m) == nil
 }
 
@@ -463,7 +468,7 @@ func (b *board) TakesSandbox(id sandbox.ID) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.places[id]
-	return p != nil && b.takes(p.member)
+	return p != nil && b.inUse(p.member)
 }
 
 // Reach implements [driver.Reacher].

@@ -258,13 +258,20 @@ func (d *Driver) join(ctx context.Context, m *member, w worker.Identity, welcome
 		return err
 	}
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
+	closed := d.closed
+	err = d.errUnexpected(w.ID) // its box may have been given up meanwhile
+	if !closed && err == nil {
+		m.record = r
+		d.enlist(m)
+	}
+	d.mu.Unlock()
+	if closed {
 		return errClosed
 	}
-	m.record = r
-	d.enlist(m)
-	return nil
+	if err != nil {
+		(supplied{d}).deleteRecord(w.ID)
+	}
+	return err
 }
 
 // connect makes a connection the one in use of a worker that is recorded, and returns its number.

@@ -22,8 +22,10 @@ func (d *Driver) holdFor(ctx context.Context, w sandbox.WorkspaceID, spec driver
 			return nil, nil, false, err
 		}
 	}
-	if d.cfg.Supplier != nil && !(supplied{d}).placed(spec.ID) {
-		p, release, err = (supplied{d}).give(ctx, w, spec, checkpoint)
+	if d.cfg.Supplier != nil {
+		if p, release, err = (supplied{d}).held(spec.ID); p == nil && err == nil {
+			p, release, err = (supplied{d}).give(ctx, w, spec, checkpoint)
+		}
 		return p, release, false, err
 	}
 	p, release, fresh, err = d.hold(spec, except)

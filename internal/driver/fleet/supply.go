@@ -113,12 +113,24 @@ func (d supplied) giveAny(ctx context.Context, w sandbox.WorkspaceID, spec drive
 	return p, d.holdPlace(spec.ID, p), nil
 }
 
-// placed reports whether a box has a place on a worker that was not removed.
-func (d supplied) placed(id sandbox.ID) bool {
+// held returns the place of a box until release is called; nil if it has none. A place on a worker that was lost is removed, unless a caller holds
+// it: the box is not made on another worker then. Errors: the reason why the worker was lost.
+func (d supplied) held(id sandbox.ID) (p *place, release func(), err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	p := d.places[id]
-	return p != nil && p.member.record.Status != worker.Gone
+	p = d.places[id]
+	if p == nil {
+		return nil, nil, nil
+	}
+	if p.member.record.Status != worker.Gone {
+		return p, d.holdPlace(id, p), nil
+	}
+	if p.holds > 0 {
+		return nil, nil, d.away(p.member)
+	}
+	p.box = false
+	d.removePlace(id, p)
+	return nil, nil, nil
 }
 
 // meet notes that a supplied worker has connected.
@@ -232,6 +244,11 @@ func (d supplied) forget(m *member) {
 	m.saving.Lock()
 	defer m.saving.Unlock()
 	m.forgotten = true
+	d.deleteRecord(id)
+}
+
+// deleteRecord removes the record of a supplied worker.
+func (d supplied) deleteRecord(id string) {
 	ctx, cancel := context.WithTimeout(context.Background(), saveTimeout)
 	defer cancel()
 	if err := d.cfg.Rows.Delete(ctx, id); err != nil {

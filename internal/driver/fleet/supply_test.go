@@ -15,6 +15,7 @@ import (
 	"github.com/modbox/modbox/internal/driver/fake"
 	"github.com/modbox/modbox/internal/driver/fleet"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/worker"
 )
 
 // supplier makes a machine for each box.
@@ -166,11 +167,75 @@ func TestBoxHasAWorkerOfItsOwn(t *testing.T) {
 			t.Errorf("the worker of box %s has %v, %v", box.ID, ids, err)
 		}
 		r.wantAnswer(t, box.ID)
+		if !r.driver().TakesSandbox(box.ID) { // as a box of the pool must
+			t.Errorf("box %s gets no sandbox", box.ID)
+		}
 	}
 	for _, box := range []driver.Spec{first, second} {
 		if err := r.driver().Destroy(within(t), box.ID); err != nil {
 			t.Errorf("Destroy() = %v", err)
 		}
+	}
+	s.wantNone(t)
+}
+
+// TestCreateEndsWhileItsWorkerJoins checks that nothing remains of a worker whose record is being written when the create of its box ends.
+func TestCreateEndsWhileItsWorkerJoins(t *testing.T) {
+	r, s := newSupplied(t)
+	saving, release := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	r.rows.before(func(w worker.Record) {
+		if worker.Supplied(w.ID) {
+			once.Do(func() { close(saving) })
+			<-release
+		}
+	})
+	ctx, cancel := context.WithCancel(within(t))
+	created := make(chan error, 1)
+	go func() {
+		_, err := r.driver().Create(ctx, spec())
+		created <- err
+	}()
+	<-saving
+	cancel()
+	if err := <-created; !errors.Is(err, context.Canceled) {
+		t.Errorf("Create() = %v, want that it was cancelled", err)
+	}
+	eventually(t, "the worker is released", func() error {
+		if n := s.count(); n != 0 {
+			return fmt.Errorf("there are %d machines", n)
+		}
+		return nil
+	})
+	close(release)
+	s.stops.Wait() // its connection has ended
+	s.wantNone(t)
+}
+
+// TestWorkerLostBeforeItsBox checks that a box whose worker is lost before the box is made is not made on another worker, and says why.
+func TestWorkerLostBeforeItsBox(t *testing.T) {
+	r, s := newSupplied(t)
+	box := spec()
+	release, err := r.driver().Stage(within(t), "", box, "")
+	if err != nil {
+		t.Fatalf("Stage() = %v", err)
+	}
+	s.lost(s.only(t).id.ID, "the Pod was evicted")
+	_, err = r.control.Load().Create(within(t), box)
+	if sandbox.CodeOf(err) != sandbox.Unavailable || !strings.Contains(err.Error(), "the Pod was evicted") {
+		t.Errorf("Create() = %v, want the reason why the worker was lost", err)
+	}
+	s.only(t) // no other was made
+	release()
+	s.wantNone(t)
+	for range 2 { // another worker is made, also if the box was not destroyed
+		if _, err := r.driver().Create(within(t), box); err != nil {
+			t.Fatalf("Create() = %v", err)
+		}
+		s.lost(s.wanted[box.ID].ID, "the Pod was evicted")
+	}
+	if err := r.driver().Destroy(within(t), box.ID); err != nil {
+		t.Errorf("Destroy() = %v", err)
 	}
 	s.wantNone(t)
 }
@@ -270,7 +335,7 @@ func TestWithoutTheSupplier(t *testing.T) {
 	box, handle := r.started(t, gib)
 	r.started(t, gib)
 	old := r.control.Load()
-	r.supplier = nil
+	r.supplier, r.limit = nil, func(memory int64) int64 { return memory }
 	r.open(t)
 	if err := old.Close(); err != nil {
 		t.Errorf("Close() = %v", err)
@@ -280,6 +345,11 @@ func TestWithoutTheSupplier(t *testing.T) {
 	}
 	r.driver().RemoveUnused()
 	r.wantAnswer(t, box.ID)
+	large := spec()
+	large.Resources.MemoryBytes = 2 * gib // more than the worker has that was not supplied
+	if _, err := r.driver().Create(within(t), large); sandbox.CodeOf(err) != sandbox.Unavailable {
+		t.Errorf("Create() = %v on %q, want unavailable: the worker of another box is no place", err, r.driver().Of(large.ID))
+	}
 	records := func(want int) {
 		t.Helper()
 		eventually(t, "the records of workers without a box are removed", func() error {
