@@ -201,7 +201,7 @@ func (b *board) fits(m *member, spec driver.Spec) bool {
 	return most == 0 || m.promised+spec.Resources.MemoryBytes <= most
 }
 
-// candidates returns the workers on which best may place a box now.
+// candidates returns the workers on which best may place a box now, the best first.
 func (b *board) candidates(spec driver.Spec, except map[*member]bool) (list []*member) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -210,6 +210,7 @@ func (b *board) candidates(spec driver.Spec, except map[*member]bool) (list []*m
 			list = append(list, m)
 		}
 	}
+	slices.SortStableFunc(list, order)
 	return list
 }
 
@@ -231,6 +232,17 @@ func better(m, than *member) bool {
 		return free > other
 	}
 	return m.placed < than.placed
+}
+
+// order compares workers: the better for a new box is first.
+func order(a, b *member) int {
+	switch {
+	case better(a, b):
+		return -1
+	case better(b, a):
+		return 1
+	}
+	return 0
 }
 
 // isOnly reports whether there is no other worker.

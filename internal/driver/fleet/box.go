@@ -31,7 +31,7 @@ func (d *Driver) makeBox(ctx context.Context, spec driver.Spec, checkpoint strin
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	p, release, _, err := d.holdFor(ctx, "", spec, checkpoint, map[*member]bool{})
+	p, release, _, err := search{d, spec, checkpoint, map[*member]bool{}}.hold(ctx, "")
 	if err != nil {
 		return nil, err
 	}
