@@ -160,6 +160,10 @@ func OutOfReach(d Driver, id sandbox.ID) bool {
 type Placer interface {
 	// TakesSandbox reports whether a box without a sandbox may get one: its host is not being drained, and is not out of reach for long.
 	TakesSandbox(id sandbox.ID) bool
+	// MakeRoom returns which of spare, boxes without a sandbox, are to be destroyed so that a host has space for the box of spec, after Stage of that has
+	// returned [ErrFull]: none that is not necessary, and rather the first than the last of the list. It returns none if that does not help: a host has
+	// space, or the boxes are not enough on any host, or only on hosts that cannot restore the checkpoint, if there is one.
+	MakeRoom(ctx context.Context, spec Spec, checkpoint string, spare []sandbox.ID) []sandbox.ID
 }
 
 // Stager is a driver that brings files to where boxes are made, which may take long. Create, Furnish and Restore
@@ -189,6 +193,9 @@ type SaveReserver interface {
 
 // ErrAway is wrapped by errors of calls that did not reach the worker, or whose answer did not arrive. They say nothing about a box.
 var ErrAway = sandbox.Errorf(sandbox.Unavailable, "the worker is not connected")
+
+// ErrFull is wrapped by errors of Stage which say that no host has space for the box.
+var ErrFull = sandbox.Errorf(sandbox.Unavailable, "no worker has space for the sandbox")
 
 // ErrNotStaged is the error of a call that needs files which are not staged, or not any more: the connection to the worker was lost.
 var ErrNotStaged = sandbox.Errorf(sandbox.Unavailable, "the worker does not have the files of the sandbox yet; try again")

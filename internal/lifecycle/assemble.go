@@ -151,6 +151,10 @@ func (s *Service) prepareWith(deps *Deps, made *parts) {
 	}
 	made.maker = &maker{driver: deps.Driver, calls: s.calls, work: s.work}
 	host := unlisted{cfg: cfg, maker: made.maker, boxes: s.boxes, catalogue: deps.Catalogue, saved: s.saved, slots: made.slots}
+	s.warm = warmbox.New(warmbox.Config{Promise: cfg.promise, MinFreeDisk: cfg.MinFreeDisk, StartTimeout: cfg.StartTimeout}, warmbox.Deps{
+		Pool: s.pool, Host: host, Store: deps.Quotas, Images: deps.Images, Driver: deps.Driver, Templates: s.templates, Work: s.work, Logger: s.log,
+	})
+	host.warm = s.warm
 	s.workboxes = workbox.NewMaker(workbox.Config{Defaults: cfg.Build, StartTimeout: cfg.StartTimeout}, workbox.Deps{
 		Host: host, Networks: s.networks, Environments: s.environments, Driver: deps.Driver, Images: deps.Images, Holder: holder, Logger: s.log,
 	})
@@ -169,9 +173,6 @@ func (s *Service) prepareWith(deps *Deps, made *parts) {
 		Prepare: s.prepare, Quotas: s.quotas, Work: s.work, Logger: s.log,
 	})
 	made.use.Uploads = diskuse.Sum{s.snapshots, deps.Uploads}
-	s.warm = warmbox.New(warmbox.Config{Promise: cfg.promise, MinFreeDisk: cfg.MinFreeDisk, StartTimeout: cfg.StartTimeout}, warmbox.Deps{
-		Pool: s.pool, Host: host, Store: deps.Quotas, Images: deps.Images, Driver: deps.Driver, Templates: s.templates, Work: s.work, Logger: s.log,
-	})
 }
 
 // change makes the parts that change the states of sandboxes.
@@ -189,7 +190,7 @@ func (s *Service) change(deps *Deps, made *parts) {
 	made.saver = savedbox.NewSaver(deps.Driver, s.saved, s.archives.Fetch, interrupter, cfg.transferTimeout)
 	made.starter = &starter{
 		cfg: cfg, states: made.states, watcher: made.watcher, driver: deps.Driver, networks: s.networks, environments: s.environments,
-		executions: s.executions, slots: made.slots, templates: s.templates, metrics: s.metrics, log: s.log,
+		executions: s.executions, slots: made.slots, templates: s.templates, warm: s.warm, metrics: s.metrics, log: s.log,
 	}
 	made.reviver = savedbox.NewReviver(cfg.StartTimeout, savedbox.ReviverDeps{
 		Host: made.starter, Saved: s.saved, Driver: deps.Driver, Images: deps.Images, Usage: s.usage, Networks: s.networks,

@@ -73,6 +73,7 @@ type unlisted struct {
 	catalogue Catalogue
 	saved     *checkpoint.Store
 	slots     *fairsem.Semaphore // of starter
+	warm      *warmbox.Keeper    // nil for itself
 }
 
 // NewBox implements [workbox.Host] and [warmbox.Host].
@@ -88,6 +89,11 @@ func (u unlisted) Forget(b *box.Box) { u.boxes.Remove(b) }
 // Spec implements [workbox.Host] and [warmbox.Host].
 func (u unlisted) Spec(sb *sandbox.Sandbox, rootfs string) driver.Spec {
 	return u.cfg.spec(sb, rootfs)
+}
+
+// Stage implements [workbox.Host].
+func (u unlisted) Stage(ctx context.Context, ws sandbox.WorkspaceID, spec driver.Spec, checkpoint string) (release func(), err error) {
+	return u.warm.Stage(ctx, ws, spec, checkpoint)
 }
 
 // Starting implements [warmbox.Host].

@@ -35,6 +35,7 @@ type starter struct {
 	executions   *execution.Service
 	slots        *fairsem.Semaphore // has a place for each box being started
 	templates    *template.Keeper
+	warm         *warmbox.Keeper
 	metrics      *telemetry.Metrics
 	log          *slog.Logger
 }
@@ -53,7 +54,7 @@ func (s *starter) Spec(sb *sandbox.Sandbox, rootfs string) driver.Spec { return 
 // startBox makes and starts a box, or takes a box from the pool, and configures its agent.
 func (s *starter) startBox(b *entry, img *spec.Image, rootfs string) error {
 	sb := b.Sandbox()
-	staged, err := driver.Stage(b.making(), s.driver, sb.Workspace, s.cfg.spec(&sb, rootfs), "")
+	staged, err := s.Stage(b.making(), sb.Workspace, s.cfg.spec(&sb, rootfs), "")
 	if err != nil {
 		return fail(sandbox.CauseStart, err, "its image could not be brought to the worker")
 	}
@@ -123,6 +124,11 @@ func (s *starter) bootBox(b *entry, img *spec.Image, rootfs string) error {
 	}
 	s.executions.FollowMain(b.Box, cfg.Main)
 	return nil
+}
+
+// Stage implements [savedbox.Host].
+func (s *starter) Stage(ctx context.Context, ws sandbox.WorkspaceID, spec driver.Spec, checkpoint string) (release func(), err error) {
+	return s.warm.Stage(ctx, ws, spec, checkpoint)
 }
 
 // Turn implements [savedbox.Host].

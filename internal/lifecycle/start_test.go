@@ -12,6 +12,7 @@ import (
 	"github.com/modbox/modbox/internal/fairsem"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/telemetry"
+	"github.com/modbox/modbox/internal/warmbox"
 )
 
 // noPool is a pool that is turned off.
@@ -31,9 +32,9 @@ func TestTurnsAreAwaitedForLimitedTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		starter := &starter{cfg: &Config{}, slots: slots, metrics: metrics}
 		group := background.New()
 		defer group.Cancel()
+		starter := &starter{cfg: &Config{}, slots: slots, metrics: metrics, warm: warmbox.New(warmbox.Config{}, warmbox.Deps{Work: group})}
 		b := &entry{Box: box.New(group, "box", agentapi.NewClient(nil))}
 		defer b.Cancel()
 		begin := time.Now()

@@ -112,6 +112,39 @@ func (p *Pool[T]) Remove(b *Box[T]) bool {
 	return i >= 0
 }
 
+// Take takes boxes out of the pool: all of them or, if some are reserved or no longer in the pool, none. It reports whether the caller must destroy
+// the boxes.
+func (p *Pool[T]) Take(boxes []*Box[T]) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, b := range boxes {
+		if !slices.Contains(p.ready[b.Kind], b) {
+			return false
+		}
+	}
+	for _, b := range boxes {
+		p.ready[b.Kind] = slices.DeleteFunc(slices.Clone(p.ready[b.Kind]), func(other *Box[T]) bool { return other == b })
+	}
+	return true
+}
+
+// Spare returns the ready boxes in the order in which they are given up when the host needs their space: first the oldest box of the kind with the most
+// boxes, so that each kind keeps its last box as long as possible.
+func (p *Pool[T]) Spare() []*Box[T] {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	after := map[*Box[T]]int{} // younger boxes of the kind
+	var all []*Box[T]
+	for _, list := range p.ready {
+		for i, b := range list {
+			after[b] = len(list) - i
+		}
+		all = append(all, list...)
+	}
+	slices.SortFunc(all, func(a, b *Box[T]) int { return cmp.Or(cmp.Compare(after[b], after[a]), a.Started.Compare(b.Started)) })
+	return all
+}
+
 // Created counts a create of a kind in a workspace.
 func (p *Pool[T]) Created(w sandbox.WorkspaceID, k Kind) {
 	if p.size == 0 || k.Digest == "" {

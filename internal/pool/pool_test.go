@@ -2,6 +2,7 @@ package pool_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -133,6 +134,47 @@ func TestNoDeadBoxComesBack(t *testing.T) {
 	if p.Add(&pool.Box[int]{Kind: small}) {
 		t.Error("Add puts a box into a closed pool")
 	}
+}
+
+// TestSpare: a kind with many boxes gives up its oldest box first, and the last box of a kind is given up last.
+func TestSpare(t *testing.T) {
+	p := pool.New[int](9, false)
+	begin := time.Now()
+	add := func(n int, k pool.Kind) *pool.Box[int] {
+		b := &pool.Box[int]{Kind: k, Value: n, Started: begin.Add(time.Duration(n) * time.Second)}
+		p.Add(b)
+		return b
+	}
+	add(1, large)
+	for n := 2; n < 5; n++ {
+		add(n, small)
+	}
+	var got []int
+	spare := p.Spare()
+	for _, b := range spare {
+		got = append(got, b.Value)
+	}
+	if want := []int{2, 3, 1, 4}; !slices.Equal(got, want) {
+		t.Errorf("Spare() = %v, want %v", got, want)
+	}
+	p.Created("w", small)
+	r := p.Reserve(t.Context(), "w", small)
+	if r == nil || r.Box().Value != 2 {
+		t.Fatalf("Reserve() = %+v", r)
+	}
+	if p.Take(spare[:2]) {
+		t.Error("Take() of a reserved box succeeds")
+	}
+	if n, _ := p.Len(); n != 3 {
+		t.Errorf("%d boxes are ready after that, want all but the reserved", n)
+	}
+	if !p.Take(spare[1:3]) || p.Take(spare[1:2]) {
+		t.Error("Take() of ready boxes must succeed once")
+	}
+	if n, _ := p.Len(); n != 1 {
+		t.Errorf("%d boxes are ready, want 1", n)
+	}
+	r.Commit()
 }
 
 func TestPlanFollowsDemand(t *testing.T) {

@@ -20,6 +20,8 @@ import (
 type Host interface {
 	// Spec describes the box of a sandbox to the driver.
 	Spec(sb *sandbox.Sandbox, rootfs string) driver.Spec
+	// Stage is [driver.Stage] for the box of a sandbox.
+	Stage(ctx context.Context, ws sandbox.WorkspaceID, spec driver.Spec, checkpoint string) (release func(), err error)
 	// Turn waits until a sandbox of the workspace may boot or be restored. release ends its turn.
 	Turn(ctx context.Context, ws sandbox.WorkspaceID) (release func(), err error)
 }

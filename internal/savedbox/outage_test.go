@@ -146,6 +146,7 @@ func TestMemorySurvivesOutages(t *testing.T) {
 		return network.listen(t, address)
 	})
 	d := &outage{Driver: rig.Control().Driver, link: network}
+	images.driver = d
 	group := background.New()
 	group.Start()
 	t.Cleanup(group.Cancel)

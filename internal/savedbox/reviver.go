@@ -150,7 +150,7 @@ func (r *Reviver) bootAnew(b *box.Box) (handle driver.Handle, img spec.Image, er
 		return nil, img, err
 	}
 	described := r.Host.Spec(&sb, rootfs)
-	staged, err := driver.Stage(b.Context(), r.Driver, sb.Workspace, described, "")
+	staged, err := r.Host.Stage(b.Context(), sb.Workspace, described, "")
 	if err != nil {
 		return nil, img, err
 	}
@@ -214,7 +214,7 @@ func (r *Reviver) BringBack(b *box.Box, path string) (driver.Handle, error) {
 		return nil, err
 	}
 	described := r.Host.Spec(&sb, rootfs)
-	staged, err := driver.Stage(b.Context(), r.Driver, sb.Workspace, described, path) // without a deadline: it may take long
+	staged, err := r.Host.Stage(b.Context(), sb.Workspace, described, path) // without a deadline: it may take long
 	if err != nil {
 		return nil, fmt.Errorf("bring the saved state of sandbox %s to its worker: %w", b.ID, err)
 	}

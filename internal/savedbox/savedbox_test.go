@@ -30,6 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // service is a [savedbox.Host] and [savedbox.Images] with one image.
 type service struct {
+	driver driver.Driver
 	slots  *fairsem.Semaphore
 	rootfs string
 }
@@ -39,6 +40,10 @@ func (s *service) Spec(sb *sandbox.Sandbox, rootfs string) driver.Spec {
 		ID: sb.ID, Hostname: "box", RootFS: rootfs, MaxProcesses: 64,
 		Resources: sandbox.Resources{MemoryBytes: 256 << 20, CPUMilli: 1000, DiskBytes: 1 << 30},
 	}
+}
+
+func (s *service) Stage(ctx context.Context, ws sandbox.WorkspaceID, spec driver.Spec, checkpoint string) (func(), error) {
+	return driver.Stage(ctx, s.driver, ws, spec, checkpoint)
 }
 
 func (s *service) Turn(ctx context.Context, ws sandbox.WorkspaceID) (func(), error) {

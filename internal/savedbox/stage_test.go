@@ -55,6 +55,7 @@ func TestSlowTransferKeepsTheMemory(t *testing.T) {
 		steps = append(steps, "stage")
 		return func() { steps = append(steps, "release") }, failed
 	}}
+	host.driver = d
 	reviver := savedbox.NewReviver(time.Minute, savedbox.ReviverDeps{
 		Host: host, Saved: e.store, Driver: d, Images: host, Usage: usage.New(nil, d, slog.Default()), Logger: slog.Default(), Context: t.Context(),
 	})

@@ -188,6 +188,8 @@ type drained struct {
 
 func (drained) TakesSandbox(id sandbox.ID) bool { return id == "stays" }
 
+func (drained) MakeRoom(context.Context, driver.Spec, string, []sandbox.ID) []sandbox.ID { return nil }
+
 func (d drained) Destroy(_ context.Context, id sandbox.ID) error {
 	d.destroyed <- id
 	return nil

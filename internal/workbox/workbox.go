@@ -32,6 +32,8 @@ type Host interface {
 	Forget(b *box.Box)
 	// Spec describes the box of a sandbox to the driver.
 	Spec(sb *sandbox.Sandbox, rootfs string) driver.Spec
+	// Stage is [driver.Stage] for a box that was admitted.
+	Stage(ctx context.Context, ws sandbox.WorkspaceID, spec driver.Spec, checkpoint string) (release func(), err error)
 }
 
 // Networks connects boxes to networks. [network.Service] implements it.
@@ -188,7 +190,7 @@ func (m *Maker) Open(ctx context.Context, spec Spec) (*Box, error) {
 func (m *Maker) start(ctx context.Context, sb *sandbox.Sandbox, img *spec.Image, rootfs string, plainTmp bool) (*box.Box, error) {
 	spec := m.Host.Spec(sb, rootfs)
 	spec.PlainTmp = plainTmp
-	staged, err := driver.Stage(ctx, m.Driver, sb.Workspace, spec, "")
+	staged, err := m.Host.Stage(ctx, sb.Workspace, spec, "")
 	if err != nil {
 		return nil, fmt.Errorf("make work box: %w", err)
 	}
@@ -223,7 +225,7 @@ func (m *Maker) start(ctx context.Context, sb *sandbox.Sandbox, img *spec.Image,
 func (m *Maker) Restore(ctx context.Context, saver driver.Checkpointer, sb *sandbox.Sandbox, rootfs, path string) (*box.Box, error) {
 	spec := m.Host.Spec(sb, rootfs)
 	spec.ID = sandbox.NewID()
-	staged, err := driver.Stage(ctx, m.Driver, sb.Workspace, spec, path)
+	staged, err := m.Host.Stage(ctx, sb.Workspace, spec, path)
 	if err != nil {
 		return nil, err
 	}

@@ -1,9 +1,8 @@
 package fleet
 
 import (
+	"cmp"
 	"errors"
-	"fmt"
-	"regexp"
 	"slices"
 	"sync"
 	"time"
@@ -26,14 +25,13 @@ type board struct {
 	patience time.Duration
 	most     func(memoryBytes int64) int64 // see [Config].Limit
 
-	mu      sync.Mutex
-	closed  bool                  // guarded by mu
-	caps    *driver.Capabilities  // guarded by mu; nil before the first connection
-	failed  time.Time             // guarded by mu; when it was logged last that a worker fails
-	late    bool                  // guarded by mu; any known worker may be the first: [Driver.Ready] waited long enough for the others
-	members []*member             // guarded by mu; the first that joined first, including removed workers
-	ids     map[string]*member    // guarded by mu; the members by their ids
-	places  map[sandbox.ID]*place // guarded by mu; boxes, and boxes that are going to be made
+	mu     sync.Mutex
+	closed bool                  // guarded by mu
+	caps   *driver.Capabilities  // guarded by mu; nil before the first connection
+	failed time.Time             // guarded by mu; when it was logged last that a worker fails
+	late   bool                  // guarded by mu; any known worker may be the first: [Driver.Ready] waited long enough for the others
+	roster                       // guarded by mu
+	places map[sandbox.ID]*place // guarded by mu; boxes, and boxes that are going to be made
 
 	expected map[string]*expectation // guarded by mu; supplied workers that are going to connect, by their ids
 	settled  bool                    // guarded by mu; all boxes were recovered, so a supplied worker without a box is of no use
@@ -174,7 +172,7 @@ func (b *board) best(spec driver.Spec, except map[*member]bool) (*member, error)
 	case best != nil:
 		return best, nil
 	case full:
-		return nil, sandbox.Errorf(sandbox.Unavailable, "no worker has %s of memory to promise; try again when sandboxes have ended, or add a worker", sandbox.ShowBytes(spec.Resources.MemoryBytes))
+		return nil, sandbox.Wrap(sandbox.Unavailable, driver.ErrFull, "no worker has %s of memory to promise; try again when sandboxes have ended, or add a worker", sandbox.ShowBytes(spec.Resources.MemoryBytes))
 	case draining:
 		return nil, sandbox.Wrap(sandbox.Unavailable, driver.ErrAway, "all workers that are connected are being drained; end that for a worker, or add a worker")
 	}
@@ -252,26 +250,27 @@ func (b *board) isOnly(m *member) bool {
 	return !b.hasOthers(m)
 }
 
-// hasOthers reports whether there is another worker.
-//
-// Preconditions: b.mu is held.
-func (b *board) hasOthers(m *member) bool {
-	return slices.ContainsFunc(b.members, func(other *member) bool { return other != m && other.record.Status != worker.Gone })
-}
-
-// refused returns the error for a checkpoint that no asked worker can restore.
-func (b *board) refused(refusal error, asked map[*member]bool) error {
+// refused returns the error for a checkpoint of the box of spec that no asked worker can restore.
+func (b *board) refused(refusal error, spec driver.Spec, asked map[*member]bool) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if sandbox.CodeOf(refusal) == sandbox.NotFound {
 		return refusal
 	}
+	name, causes := "", []error{driver.ErrAway, refusal}
 	for _, m := range b.members {
-		if m.record.Status != worker.Gone && !asked[m] && !worker.Supplied(m.record.ID) {
-			return sandbox.Wrap(sandbox.Unavailable, errors.Join(driver.ErrAway, refusal), "no connected worker with space for the sandbox can restore its memory; the worker %s was not asked: it is away, full or being drained", m.record.Name)
+		if m.record.Status == worker.Gone || asked[m] || worker.Supplied(m.record.ID) {
+			continue
+		}
+		name = cmp.Or(name, m.record.Name)
+		if b.takes(m) && !b.fits(m, spec) {
+			causes = append(causes, driver.ErrFull)
 		}
 	}
-	return refusal
+	if name == "" {
+		return refusal
+	}
+	return sandbox.Wrap(sandbox.Unavailable, errors.Join(causes...), "no connected worker with space for the sandbox can restore its memory; the worker %s was not asked: it is away, full or being drained", name)
 }
 
 // reachable returns the workers that are not away.
@@ -301,39 +300,6 @@ func (b *board) count() (connected int, away []string) {
 	return connected, away
 }
 
-// enlist adds a worker.
-//
-// Preconditions: b.mu is held, or b is not in use.
-func (b *board) enlist(m *member) {
-	b.members = append(b.members, m)
-	b.ids[m.record.ID] = m
-}
-
-// byID returns a worker; nil if there is none.
-//
-// Preconditions: b.mu is held.
-func (b *board) byID(id string) *member { return b.ids[id] }
-
-// validName are the names of workers.
-var validName = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9.-]{0,61}[a-zA-Z0-9])?$`)
-
-// freeName returns a name that no worker has, like the name that a worker gave itself.
-//
-// Preconditions: b.mu is held.
-func (b *board) freeName(wanted, id string) string {
-	if !validName.MatchString(wanted) {
-		return id
-	}
-	taken := func(name string) bool {
-		return slices.ContainsFunc(b.members, func(m *member) bool { return (m.record.Name == name || m.record.ID == name) && m.record.ID != id })
-	}
-	name := wanted
-	for n := 2; taken(name); n++ {
-		name = fmt.Sprintf("%s-%d", wanted, n)
-	}
-	return name
-}
-
 // on returns the driver of the worker of a box. Errors: NotFound; Unavailable if the worker is away or was removed.
 func (b *board) on(id sandbox.ID) (*remote.Driver, error) {
 	b.mu.Lock()
@@ -343,18 +309,6 @@ func (b *board) on(id sandbox.ID) (*remote.Driver, error) {
 		return nil, sandbox.Errorf(sandbox.NotFound, "there is no box %s", id)
 	}
 	return p.member.boxes, b.away(p.member)
-}
-
-// byRef returns a worker that was not removed by its name or id; nil if there is none.
-//
-// Preconditions: b.mu is held.
-func (b *board) byRef(ref string) *member {
-	for _, m := range b.members {
-		if (m.record.Name == ref || m.record.ID == ref) && m.record.Status != worker.Gone {
-			return m
-		}
-	}
-	return nil
 }
 
 // Workers returns the workers that were not removed, the first that joined first.

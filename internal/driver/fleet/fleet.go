@@ -83,7 +83,7 @@ func New(ctx context.Context, cfg Config) (*Driver, error) {
 		return nil, err
 	}
 	d := &Driver{cfg: cfg, log: cfg.Remote.Log, board: board{
-		patience: cfg.Remote.Patience, most: cfg.Limit, ids: map[string]*member{}, places: map[sandbox.ID]*place{}, expected: map[string]*expectation{},
+		patience: cfg.Remote.Patience, most: cfg.Limit, roster: roster{ids: map[string]*member{}}, places: map[sandbox.ID]*place{}, expected: map[string]*expectation{},
 	}}
 	d.life, d.end = context.WithCancel(context.Background())
 	for _, r := range records {

@@ -64,7 +64,7 @@ func (s search) holdWilling() (p *place, release func(), fresh bool, err error) 
 	case asked.refusal == nil:
 		return nil, nil, false, err
 	}
-	return nil, nil, false, s.refused(asked.refusal, s.except)
+	return nil, nil, false, s.refused(asked.refusal, s.spec, s.except)
 }
 
 // CanRestore implements [driver.Checkpointer]: a worker can. Errors: Unavailable if none can that is connected, and another may.
@@ -81,7 +81,7 @@ func (d *Driver) CanRestore(dir string) error {
 	if asked.refusal == nil {
 		asked.refusal = driver.ErrAway
 	}
-	return d.refused(asked.refusal, asked.refused)
+	return d.refused(asked.refusal, driver.Spec{}, asked.refused)
 }
 
 // exists returns an error unless there is a checkpoint: its directory appears when it is complete. Errors: NotFound.

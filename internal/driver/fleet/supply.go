@@ -3,7 +3,6 @@ package fleet
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -148,10 +147,7 @@ func (b *board) meet(id string) {
 // Preconditions: b.mu is held.
 func (b *board) vacate(m *member) {
 	m.record.Status = worker.Gone
-	if b.ids[m.record.ID] == m {
-		delete(b.ids, m.record.ID)
-		b.members = slices.DeleteFunc(slices.Clone(b.members), func(other *member) bool { return other == m })
-	}
+	b.strike(m)
 	b.vacant = append(b.vacant, m)
 	b.emptied.Send()
 }

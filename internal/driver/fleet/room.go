@@ -1,0 +1,87 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// option is a worker that has space for a box when other boxes are destroyed.
+type option struct {
+	member *member
+	boxes  []sandbox.ID
+	memory int64 // of these
+}
+
+// MakeRoom implements [driver.Placer].
+func (d *Driver) MakeRoom(ctx context.Context, spec driver.Spec, checkpoint string, spare []sandbox.ID) []sandbox.ID {
+	options := d.options(spec, checkpoint != "", spare)
+	if len(options) == 0 {
+		return nil
+	}
+	if checkpoint == "" || d.isOnly(options[0].member) {
+		return options[0].boxes
+	}
+	list := make([]*member, len(options))
+	for i, o := range options {
+		list[i] = o.member
+	}
+	asked := newPoll(list, 0, func(m *member) error { return m.canRestore(ctx, checkpoint) })
+	for asked.goesOn() {
+		asked.round()
+		if i := slices.IndexFunc(options, func(o option) bool { return asked.agreed[o.member] }); i >= 0 {
+			return options[i].boxes
+		}
+	}
+	return nil
+}
+
+// options returns the workers that get space for the box of spec when some of spare are destroyed, the worker that loses the least memory in boxes
+// first; none if the box has a place or, unless it is restored, if a worker has space.
+func (b *board) options(spec driver.Spec, restored bool, spare []sandbox.ID) (list []option) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.places[spec.ID] != nil {
+		return nil
+	}
+	for _, m := range b.members {
+		switch {
+		case !b.takes(m):
+		case !b.fits(m, spec):
+			if o := b.option(m, m.promised+spec.Resources.MemoryBytes-b.limit(m), spare); o.memory > 0 {
+				list = append(list, o)
+			}
+		case !restored:
+			return nil
+		}
+	}
+	slices.SortStableFunc(list, func(x, y option) int { return cmp.Or(cmp.Compare(x.memory, y.memory), order(x.member, y.member)) })
+	return list
+}
+
+// option chooses boxes of a worker out of spare that have the memory needed together, and no box that is not necessary for that. Without enough, it is zero.
+//
+// Preconditions: b.mu is held.
+func (b *board) option(m *member, needed int64, spare []sandbox.ID) option {
+	o := option{member: m}
+	for _, id := range spare {
+		if p := b.places[id]; p != nil && p.member == m && p.box && p.holds == 0 && o.memory < needed {
+			o.boxes = append(o.boxes, id)
+			o.memory += p.memory
+		}
+	}
+	if o.memory < needed {
+		return option{}
+	}
+	o.boxes = slices.DeleteFunc(o.boxes, func(id sandbox.ID) bool {
+		unnecessary := o.memory-b.places[id].memory >= needed
+		if unnecessary {
+			o.memory -= b.places[id].memory
+		}
+		return unnecessary
+	})
+	return o
+}

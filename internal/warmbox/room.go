@@ -1,0 +1,56 @@
+package warmbox
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/pool"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// roomAttempts bounds how often boxes of the pool are given up for a box: others may be placed in the space first.
+const roomAttempts = 10
+
+// Stage is [driver.Stage] for the box of a sandbox or build, which was admitted: while no host has space for the box, boxes of the pool are given
+// up, if that helps.
+func (k *Keeper) Stage(ctx context.Context, w sandbox.WorkspaceID, spec driver.Spec, checkpoint string) (release func(), err error) {
+	for attempt := 0; ; attempt++ {
+		release, err = driver.Stage(ctx, k.Driver, w, spec, checkpoint)
+		if attempt == roomAttempts || !errors.Is(err, driver.ErrFull) || !k.makeRoom(ctx, spec, checkpoint) {
+			return release, err
+		}
+	}
+}
+
+// makeRoom gives up the boxes of the pool that take the space of a box. It reports whether there may be space now.
+func (k *Keeper) makeRoom(ctx context.Context, spec driver.Spec, checkpoint string) bool {
+	d, ok := k.Driver.(driver.Placer)
+	if !ok {
+		return false
+	}
+	byID := map[sandbox.ID]*pool.Box[Box]{}
+	var spare []sandbox.ID
+	for _, b := range k.Pool.Spare() {
+		spare = append(spare, b.Value.ID)
+		byID[b.Value.ID] = b
+	}
+	var boxes []*pool.Box[Box]
+	for _, id := range d.MakeRoom(ctx, spec, checkpoint, spare) {
+		boxes = append(boxes, byID[id])
+	}
+	if len(boxes) == 0 {
+		return false
+	}
+	if !k.Pool.Take(boxes) { // a sandbox got one of them meanwhile
+		return ctx.Err() == nil
+	}
+	k.Logger.Info("boxes of the pool are given up for a sandbox", "sandbox", spec.ID, "boxes", len(boxes))
+	var all sync.WaitGroup
+	for _, b := range boxes {
+		all.Go(func() { k.Destroy(b) })
+	}
+	all.Wait()
+	return ctx.Err() == nil
+}

@@ -1,0 +1,98 @@
+package warmbox
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/modbox/modbox/internal/background"
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/pool"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// full is a driver whose only host has space for some boxes, each as large as another.
+type full struct {
+	driver.Driver
+	mu        sync.Mutex
+	free      int          // guarded by mu; negative: no box that is destroyed helps
+	destroyed []sandbox.ID // guarded by mu
+	steal     int          // guarded by mu; how often another takes the space that a box leaves
+}
+
+func (d *full) Stage(context.Context, sandbox.WorkspaceID, driver.Spec, string) (func(), error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.free < 1 {
+		return nil, sandbox.Wrap(sandbox.Unavailable, driver.ErrFull, "there is no space")
+	}
+	d.free--
+	return func() {}, nil
+}
+
+func (d *full) TakesSandbox(sandbox.ID) bool { return true }
+
+func (d *full) MakeRoom(_ context.Context, _ driver.Spec, _ string, spare []sandbox.ID) []sandbox.ID {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.free < 0 || len(spare) == 0 {
+		return nil
+	}
+	return spare[:1]
+}
+
+func (d *full) Destroy(_ context.Context, id sandbox.ID) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.destroyed = append(d.destroyed, id)
+	if d.free++; d.steal > 0 {
+		d.steal--
+		d.free--
+	}
+	return nil
+}
+
+// TestBoxesGiveWay: a box of the pool gives way to the box of a sandbox that finds no space, and only then, and only if that helps.
+func TestBoxesGiveWay(t *testing.T) {
+	for name, c := range map[string]struct {
+		free, steal int
+		want        []sandbox.ID // destroyed
+		full        bool
+	}{
+		"space":                  {free: 1},
+		"no space":               {want: []sandbox.ID{"a"}},
+		"space that others take": {steal: 1, want: []sandbox.ID{"a", "b"}},
+		"all space others take":  {steal: 9, want: []sandbox.ID{"a", "b", "c"}, full: true},
+		"no box that would help": {free: -1, full: true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			work := background.New()
+			work.Start()
+			defer func() { work.Cancel(); synctest.Wait() }()
+			host, d, boxes := maker{work: work}, &full{free: c.free, steal: c.steal}, pool.New[Box](5, false)
+			k := New(Config{}, Deps{Pool: boxes, Host: host, Images: host, Driver: d, Work: work, Logger: slog.New(slog.DiscardHandler)})
+			for _, id := range []sandbox.ID{"a", "b", "c"} {
+				boxes.Add(&pool.Box[Box]{Kind: pool.Kind{Digest: "data"}, Started: time.Now(), Value: Box{Box: host.NewBox(id), stop: func() {}}})
+				time.Sleep(time.Second)
+			}
+			release, err := k.Stage(t.Context(), "w", driver.Spec{ID: "new"}, "")
+			if errors.Is(err, driver.ErrFull) != c.full || (err == nil) == c.full {
+				t.Errorf("%s: Stage() = %v", name, err)
+			}
+			if err == nil {
+				release()
+			}
+			if !slices.Equal(d.destroyed, c.want) {
+				t.Errorf("%s: the boxes %q are destroyed, want %q", name, d.destroyed, c.want)
+			}
+			if all, _ := boxes.Len(); all != 3-len(c.want) {
+				t.Errorf("%s: %d boxes are in the pool", name, all)
+			}
+		})
+	}
+}
