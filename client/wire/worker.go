@@ -6,7 +6,7 @@ import "time"
 type Worker struct {
 	ID                     string     `json:"id" doc:"Its id."`
 	Name                   string     `json:"name" doc:"Its name, which no other worker has."`
-	State                  string     `json:"state" enum:"connected,away" doc:"connected: the server has a connection to it. away: its sandboxes are unavailable until it is back."`
+	State                  string     `json:"state" enum:"connected,away,lost" doc:"connected: the server has a connection to it. away: its sandboxes are unavailable until it is back. lost: it was away for longer than worker.lost_after, and its sandboxes were given up; it joins again when it is back."`
 	Draining               bool       `json:"draining" doc:"It gets no new sandboxes."`
 	Sandboxes              int        `json:"sandboxes" doc:"Sandboxes on it that run or are being started, boxes of builds, and boxes of the pool."`
 	MemoryBytes            int64      `json:"memory_bytes" doc:"Memory of the machine; 0 if it is not known."`

@@ -3,6 +3,7 @@ package config
 import (
 	"net"
 	"strconv"
+	"time"
 )
 
 // RoleControl is the role of a server that runs no sandboxes itself.
@@ -40,8 +41,9 @@ func (c *Config) validateRole(bad func(name, format string, args ...any)) {
 
 // Worker configures the workers on which sandboxes run, if they are other processes than the server.
 type Worker struct {
-	Listen    string `yaml:"listen" doc:"Experimental: address and port on which the server accepts its workers (modbox worker), which then run all sandboxes; docs/cluster.md has the limits. Empty: the server runs sandboxes itself."`
-	SecretDir string `yaml:"secret_dir" doc:"Directory with the files authority.pem and token of the workers, such as a mounted Secret of Kubernetes; the server only reads them. Empty: state_dir/worker, where the server makes them."`
+	Listen    string   `yaml:"listen" doc:"Experimental: address and port on which the server accepts its workers (modbox worker), which then run all sandboxes; docs/cluster.md has the limits. Empty: the server runs sandboxes itself."`
+	LostAfter Duration `yaml:"lost_after" doc:"Time, from 30s, after which a worker without a connection to the server is taken for lost: its sandboxes end, or go back to their last checkpoint. 0: never, they are unavailable until it is back (docs/cluster.md)."`
+	SecretDir string   `yaml:"secret_dir" doc:"Directory with the files authority.pem and token of the workers, such as a mounted Secret of Kubernetes; the server only reads them. Empty: state_dir/worker, where the server makes them."`
 }
 
 func (w *Worker) validate(bad func(name, format string, args ...any)) {
@@ -51,5 +53,8 @@ func (w *Worker) validate(bad func(name, format string, args ...any)) {
 	_, port, err := net.SplitHostPort(w.Listen)
 	if _, wrong := strconv.ParseUint(port, 10, 16); err != nil || wrong != nil {
 		bad("worker.listen", "%q is not ADDRESS:PORT", w.Listen)
+	}
+	if w.LostAfter != 0 {
+		within(bad, "worker.lost_after", w.LostAfter, Duration(30*time.Second), Duration(7*24*time.Hour))
 	}
 }

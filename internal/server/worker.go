@@ -77,10 +77,11 @@ func (p *parts) awaitWorkers(ctx context.Context, cfg config.Config, log *slog.L
 	}
 	policy := CapacityPolicy(cfg)
 	d, err := fleet.New(ctx, fleet.Config{
-		Rows:     rows,
-		Supplier: supplier,
-		Remote:   remote.Config{Installation: p.instance, Epoch: p.generation, Saved: savedFiles{}, OpenRootfs: p.openRootfs, MinFreeDisk: int64(cfg.MinFreeDisk), Log: log},
-		Limit:    func(memory int64) int64 { return capacity.Machine{MemoryBytes: memory}.Promise(policy).MemoryBytes },
+		Rows:      rows,
+		LostAfter: cfg.Worker.LostAfter.Std(),
+		Supplier:  supplier,
+		Remote:    remote.Config{Installation: p.instance, Epoch: p.generation, Saved: savedFiles{}, OpenRootfs: p.openRootfs, MinFreeDisk: int64(cfg.MinFreeDisk), Log: log},
+		Limit:     func(memory int64) int64 { return capacity.Machine{MemoryBytes: memory}.Promise(policy).MemoryBytes },
 	})
 	if err != nil {
 		return err
@@ -113,10 +114,13 @@ func (p *parts) awaitWorkers(ctx context.Context, cfg config.Config, log *slog.L
 	return nil
 }
 
-// machinesOf returns the machines of all workers that were not removed. The server does not know their disks: each counts with as much
+// machinesOf returns the machines of all workers that were not removed or lost. The server does not know their disks: each counts with as much
 // disk as sandboxes of the default size have with its memory.
 func (p *parts) machinesOf(cfg config.Config) (list []capacity.Machine, all capacity.Machine) {
 	for _, w := range p.fleet.Workers() {
+		if w.Status == worker.Lost {
+			continue
+		}
 		disk := w.MemoryBytes / int64(cfg.Sandbox.DefaultMemory) * int64(cfg.Sandbox.DefaultDisk)
 		list = append(list, capacity.Machine{MemoryBytes: w.MemoryBytes, DiskBytes: disk, Cores: w.Cores})
 		all.MemoryBytes += w.MemoryBytes

@@ -34,4 +34,5 @@ const (
 	Ready    Status = "ready"    // new sandboxes are placed on it
 	Draining Status = "draining" // it keeps its sandboxes and gets no others
 	Gone     Status = "gone"     // it was removed, and does not come back
+	Lost     Status = "lost"     // it was away for too long and its sandboxes were given up; it may come back without them
 )

@@ -119,7 +119,10 @@ func answer(w fleet.Worker, err error) (*route.Body[wire.Worker], error) {
 
 func show(w fleet.Worker) wire.Worker {
 	state := "away"
-	if w.Connected {
+	switch {
+	case w.Status == worker.Lost:
+		state = "lost"
+	case w.Connected:
 		state = "connected"
 	}
 	return wire.Worker{

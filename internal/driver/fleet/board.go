@@ -59,6 +59,11 @@ type member struct {
 	promised  int64      // memory of these boxes
 }
 
+// gone reports whether a worker was removed or lost: it has no boxes any more, whatever runs on it.
+//
+// Preconditions: the mu of the board is held.
+func (m *member) gone() bool { return m.record.Status == worker.Gone || m.record.Status == worker.Lost }
+
 // place is where a box is, or is going to be made. Its fields are guarded by the mu of the board.
 type place struct {
 	member *member
@@ -73,9 +78,11 @@ type place struct {
 // Preconditions: b.mu is held.
 func (b *board) away(m *member) error {
 	switch {
-	case m.record.Status == worker.Gone && m.lost != "":
+	case m.record.Status == worker.Lost:
+		return sandbox.Wrap(sandbox.Unavailable, errLost, "%s", whyLost(m))
+	case m.gone() && m.lost != "":
 		return sandbox.Wrap(sandbox.Unavailable, errLost, "%s", m.lost)
-	case m.record.Status == worker.Gone:
+	case m.gone():
 		return errLost
 	case m.connected || time.Since(m.since) < b.patience:
 		return nil
@@ -92,7 +99,7 @@ func (b *board) hold(spec driver.Spec, except map[*member]bool) (p *place, relea
 		return nil, nil, false, errClosed
 	}
 	p = b.places[spec.ID]
-	if p != nil && p.member.record.Status == worker.Gone { // the box is lost
+	if p != nil && p.member.gone() { // the box is lost
 		p.box = false
 		b.removePlace(spec.ID, p)
 		p = nil
@@ -293,7 +300,7 @@ func (b *board) count() (connected int, away []string) {
 		switch {
 		case m.connected:
 			connected++
-		case m.record.Status != worker.Gone:
+		case !m.gone():
 			away = append(away, m.record.Name)
 		}
 	}
@@ -345,7 +352,7 @@ func (b *board) Of(id sandbox.ID) string {
 	return ""
 }
 
-// Check returns an error for a worker that may not join or connect. A worker that was removed may connect until its boxes are destroyed,
+// Check returns an error for a worker that may not join or connect. A worker that was removed or lost may connect until its boxes are destroyed,
 // but not again at once: boxes that cannot be destroyed would keep the server busy.
 // Errors: Conflict, with what to do.
 func (b *board) Check(w worker.Identity) error {
@@ -353,23 +360,26 @@ func (b *board) Check(w worker.Identity) error {
 	defer b.mu.Unlock()
 	m := b.byID(w.ID)
 	switch {
-	case m == nil || m.record.Key == w.Key && (m.record.Status != worker.Gone || m.mayClear()):
+	case m == nil || m.record.Key == w.Key && (!m.gone() || m.mayClear()):
 		return nil
-	case m.record.Status == worker.Gone:
+	case m.gone():
 		return errRemoved(m)
 	}
 	return sandbox.Errorf(sandbox.Conflict, "the worker %s has another key than before; if the first is gone with its sandboxes, remove it first", m.record.Name)
 }
 
-// mayClear reports whether the boxes on a removed worker are to be destroyed over its next connection.
+// mayClear reports whether the boxes on a worker that was removed or lost are to be destroyed over its next connection.
 //
 // Preconditions: the mu of the board is held.
 func (m *member) mayClear() bool { return !m.cleared && time.Since(m.expelled) >= clearPause }
 
-// errRemoved returns the error for the connection of a worker that was removed.
+// errRemoved returns the error for the connection of a worker that was removed or lost.
 //
 // Preconditions: the mu of the board is held.
 func errRemoved(m *member) error {
+	if m.record.Status == worker.Lost {
+		return sandbox.Errorf(sandbox.Conflict, "the worker %s was away for too long: its sandboxes were given up, and it joins again when they have ended on it", m.record.Name)
+	}
 	return sandbox.Errorf(sandbox.Conflict, "the worker %s was removed; to use its machine again, give it another state directory", m.record.Name)
 }
 
@@ -384,7 +394,7 @@ func (b *board) mayJoin(w worker.Identity, caps driver.Capabilities) error {
 		return sandbox.Errorf(sandbox.Unavailable, "the worker has joined over another connection at this moment; it tries again")
 	}
 	for _, m := range b.members {
-		if b.caps == nil && m.record.Status != worker.Gone {
+		if b.caps == nil && !m.gone() {
 			return sandbox.Errorf(sandbox.Unavailable, "a new worker may join when one of the workers that the server knows is connected; it tries again")
 		}
 	}
@@ -442,7 +452,7 @@ func (b *board) Reach(id sandbox.ID) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.places[id]
-	if p == nil || p.member.connected || p.member.record.Status == worker.Gone {
+	if p == nil || p.member.connected || p.member.gone() {
 		return nil
 	}
 	return driver.ErrAway

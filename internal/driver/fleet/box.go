@@ -13,7 +13,6 @@ import (
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/remote"
 	"github.com/modbox/modbox/internal/sandbox"
-	"github.com/modbox/modbox/internal/worker"
 )
 
 // Create implements [driver.Driver].
@@ -70,9 +69,9 @@ func (d *Driver) Recover(ctx context.Context, id sandbox.ID, h driver.Handle) er
 	if parsed.worker == "" && len(d.members) > 0 {
 		m = d.members[0] // the box is of a server with one worker
 	}
-	if m == nil || m.record.Status == worker.Gone {
+	if m == nil || m.gone() {
 		d.mu.Unlock()
-		return sandbox.Errorf(sandbox.NotFound, "the worker of box %s was removed", id)
+		return sandbox.Errorf(sandbox.NotFound, "the worker of box %s was removed or lost", id)
 	}
 	p := d.places[id]
 	if p != nil && p.member != m {

@@ -17,6 +17,8 @@
 // A box that Destroy does not know is destroyed on the workers that are connected. If its worker is away, List returns the box later. When
 // a worker is back, it loses the boxes that are meanwhile on other workers.
 //
+// A worker that is away for longer than [Config].LostAfter is lost, with its boxes. When it connects, they are destroyed, and it joins as a new worker.
+//
 // A worker that was removed is never back: its boxes are lost. When it connects, they are destroyed, and it is refused.
 //
 // # A worker for each box

@@ -40,6 +40,8 @@ type Config struct {
 	// Limit returns how much memory the boxes of a worker with so much memory may have together; 0 is any number.
 	// nil permits any number.
 	Limit func(memoryBytes int64) int64
+	// LostAfter is how long a worker may be away until it is taken for lost, with its boxes; 0 is any time.
+	LostAfter time.Duration
 	// Supplier makes a worker for each box; nil: boxes are placed on the workers that join.
 	Supplier Supplier
 }
@@ -91,6 +93,9 @@ func New(ctx context.Context, cfg Config) (*Driver, error) {
 	}
 	if err := (supplied{d}).start(ctx); err != nil {
 		return nil, errors.Join(err, d.Close())
+	}
+	if cfg.LostAfter > 0 {
+		d.work.Go(absent{d}.watch)
 	}
 	return d, nil
 }
@@ -168,7 +173,7 @@ func (d *Driver) Attach(ctx context.Context, w worker.Identity, conn net.Conn) e
 	d.work.Add(1)
 	m := d.byID(w.ID)
 	fresh := m == nil
-	gone := !fresh && m.record.Status == worker.Gone
+	gone := !fresh && m.gone()
 	var refused error
 	if gone {
 		if m.mayClear() {
@@ -281,7 +286,7 @@ func (d *Driver) connect(m *member, w worker.Identity, welcome remote.Welcome, d
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if m.record.Status == worker.Gone { // since a moment ago
+	if m.gone() { // since a moment ago
 		return 0, errRemoved(m)
 	}
 	if err := d.suits(welcome.Capabilities); err != nil {
@@ -313,9 +318,9 @@ func (d *Driver) left(m *member, link int) {
 	}
 	m.connected, m.since = false, time.Now()
 	m.record.SeenAt = m.since.UTC()
-	r, closed := m.record, d.closed
+	r, closed, gone := m.record, d.closed, m.gone()
 	d.mu.Unlock()
-	if !closed && r.Status != worker.Gone {
+	if !closed && !gone {
 		d.log.Warn("the connection of a worker has ended; its sandboxes are unavailable until it is back", "worker", r.Name)
 	}
 	d.save(m)

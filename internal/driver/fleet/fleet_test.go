@@ -203,6 +203,7 @@ type rig struct {
 	patience time.Duration // of the next control plane
 	limit    func(int64) int64
 	supplier fleet.Supplier
+	lost     time.Duration // after which a worker that is away is lost; 0: never
 	control  atomic.Pointer[fleet.Driver]
 }
 
@@ -260,7 +261,7 @@ func (r *rig) open(t *testing.T) *fleet.Driver {
 	t.Helper()
 	saved := fake.New(fake.NewHost(t.TempDir()))
 	d, err := fleet.New(t.Context(), fleet.Config{
-		Rows: &r.rows, Limit: r.limit, Supplier: r.supplier,
+		Rows: &r.rows, Limit: r.limit, Supplier: r.supplier, LostAfter: r.lost,
 		Remote: remote.Config{Installation: "i", Saved: saved, Patience: r.patience, Log: slog.New(slog.DiscardHandler)},
 	})
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 )
 
 var (
-	workersDesc     = prometheus.NewDesc("modbox_workers", "Workers, by state: connected; draining, connected and without new sandboxes; away.", []string{"state"}, nil)
+	workersDesc     = prometheus.NewDesc("modbox_workers", "Workers, by state: connected; draining, connected and without new sandboxes; away; lost, away for longer than worker.lost_after.", []string{"state"}, nil)
 	boxesDesc       = prometheus.NewDesc("modbox_worker_sandboxes", "Sandboxes of a worker, including boxes of builds and of the pool, by its name.", []string{"worker"}, nil)
 	promisedDesc    = prometheus.NewDesc("modbox_worker_memory_promised_bytes", "Sum of the memory limits of the sandboxes of a worker, by its name.", []string{"worker"}, nil)
 	promisedMaxDesc = prometheus.NewDesc("modbox_worker_memory_promised_max_bytes", "How much memory may be promised to the sandboxes of a worker, by its name; 0 for no limit.", []string{"worker"}, nil)
@@ -32,9 +32,11 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, value int64, label string) {
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(value), label)
 	}
-	states := map[string]int64{"connected": 0, "draining": 0, "away": 0}
+	states := map[string]int64{"connected": 0, "draining": 0, "away": 0, "lost": 0}
 	for _, w := range c.driver.Workers() {
 		switch {
+		case w.Status == worker.Lost:
+			states["lost"]++
 		case !w.Connected:
 			states["away"]++
 		case w.Status == worker.Draining:

@@ -37,7 +37,7 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	want := map[string]float64{
-		"modbox_workers connected": 1, "modbox_workers draining": 1, "modbox_workers away": 1,
+		"modbox_workers connected": 1, "modbox_workers draining": 1, "modbox_workers away": 1, "modbox_workers lost": 0,
 		"modbox_worker_sandboxes a": 1, "modbox_worker_sandboxes b": 0, "modbox_worker_sandboxes d": 0,
 		"modbox_worker_memory_promised_bytes a": gib, "modbox_worker_memory_promised_bytes b": 0, "modbox_worker_memory_promised_bytes d": 0,
 		"modbox_worker_memory_promised_max_bytes a": 0, "modbox_worker_memory_promised_max_bytes b": 0, "modbox_worker_memory_promised_max_bytes d": 0,

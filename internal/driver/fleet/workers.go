@@ -47,9 +47,14 @@ func (b *board) shown(m *member) Worker {
 }
 
 // Use sets whether new boxes are placed on a worker, which ref names by its name or id: [worker.Ready] or
-// [worker.Draining]. Errors: NotFound.
+// [worker.Draining]. Errors: NotFound; Conflict if it is lost.
 func (d *Driver) Use(ctx context.Context, ref string, s worker.Status) (Worker, error) {
-	_, w, err := d.change(ctx, ref, s, func(*member) error { return nil })
+	_, w, err := d.change(ctx, ref, s, func(m *member) error {
+		if m.record.Status == worker.Lost {
+			return sandbox.Errorf(sandbox.Conflict, "the worker %s is lost and has no sandboxes; it can be drained when it is back, or removed", m.record.Name)
+		}
+		return nil
+	})
 	return w, err
 }
 
@@ -65,10 +70,15 @@ func (d *Driver) Remove(ctx context.Context, ref string, force bool) (Worker, er
 	if err != nil {
 		return Worker{}, err
 	}
-	if w.Connected {
-		destroyAll(d.life, d.log, w.ID, m.boxes)
+	return w, d.giveUp(m, w.Connected)
+}
+
+// giveUp gives up the boxes of a worker that is gone.
+func (d *Driver) giveUp(m *member, connected bool) error {
+	if connected {
+		destroyAll(d.life, d.log, m.record.ID, m.boxes) // the id does not change
 	}
-	return w, m.boxes.Close() // its calls end, and Wait returns; the next connection destroys boxes that were being made
+	return m.boxes.Close() // its calls end, and Wait returns; the next connection destroys boxes that were being made
 }
 
 // change records the status of a worker, which ref names by its name or id, unless check returns an error. The worker gets no boxes
@@ -82,6 +92,9 @@ func (d *Driver) change(ctx context.Context, ref string, s worker.Status, check 
 	}
 	m.saving.Lock()
 	defer m.saving.Unlock()
+	if m.forgotten {
+		return nil, Worker{}, noWorker(ref)
+	}
 	r, err := d.retire(m, ref, check) // after another change has ended
 	if err != nil {
 		return nil, Worker{}, err
@@ -106,7 +119,7 @@ func noWorker(ref string) error {
 	return sandbox.Errorf(sandbox.NotFound, "there is no worker %q", ref)
 }
 
-// expel destroys the boxes on a worker that was removed, over its connection, and ends that. Errors: Conflict.
+// expel destroys the boxes on a worker that was removed or lost, over its connection, and ends that. Errors: Conflict.
 func expel(ctx context.Context, d *Driver, m *member, w worker.Identity, conn net.Conn) error {
 	boxes := remote.New(d.cfg.Remote)
 	ctx, cancel := context.WithCancel(ctx)
@@ -115,7 +128,7 @@ func expel(ctx context.Context, d *Driver, m *member, w worker.Identity, conn ne
 	err := boxes.Attach(ctx, conn, func(remote.Welcome) error {
 		work.Go(func() {
 			defer cancel()
-			if destroyAll(ctx, d.log, w.ID, boxes) {
+			if destroyAll(ctx, d.log, w.ID, boxes) && (absent{d}).readmit(m) {
 				d.mu.Lock()
 				m.cleared = true
 				d.mu.Unlock()
@@ -128,13 +141,13 @@ func expel(ctx context.Context, d *Driver, m *member, w worker.Identity, conn ne
 	return errors.Join(err, boxes.Close(), d.Check(w))
 }
 
-// destroyAll destroys all boxes on a worker that was removed, and reports whether it succeeded. If not, the next connection of the worker does.
+// destroyAll destroys all boxes on a worker that was removed or lost, and reports whether it succeeded. If not, the next connection of the worker does.
 func destroyAll(ctx context.Context, log *slog.Logger, id string, boxes *remote.Driver) bool {
 	ctx, cancel := context.WithTimeout(ctx, clearTimeout)
 	defer cancel()
 	ids, err := boxes.List(ctx)
 	if err != nil {
-		log.Error("boxes of a worker that was removed go on until it connects again", "worker", id, "error", err)
+		log.Error("boxes of a worker that was removed or lost go on until it connects again", "worker", id, "error", err)
 		return false
 	}
 	var all errgroup.Group
@@ -143,7 +156,7 @@ func destroyAll(ctx context.Context, log *slog.Logger, id string, boxes *remote.
 		all.Go(func() error { return boxes.Destroy(ctx, box) })
 	}
 	if err := all.Wait(); err != nil {
-		log.Error("boxes of a worker that was removed go on until it connects again", "worker", id, "boxes", len(ids), "error", err)
+		log.Error("boxes of a worker that was removed or lost go on until it connects again", "worker", id, "boxes", len(ids), "error", err)
 		return false
 	}
 	return true

@@ -6390,10 +6390,10 @@ export interface components {
             /** @description Its name, which no other worker has. */
             name: string;
             /**
-             * @description connected: the server has a connection to it. away: its sandboxes are unavailable until it is back.
+             * @description connected: the server has a connection to it. away: its sandboxes are unavailable until it is back. lost: it was away for longer than worker.lost_after, and its sandboxes were given up; it joins again when it is back.
              * @enum {string}
              */
-            state: "connected" | "away";
+            state: "connected" | "away" | "lost";
             /** @description It gets no new sandboxes. */
             draining: boolean;
             /**

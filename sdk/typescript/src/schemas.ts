@@ -28,8 +28,8 @@ export type CodeScanMode = "off" | "warn" | "block";
 /** pending: waits for an attempt. delivered: the receiver has accepted it. failed: no attempt follows. cancelled: the webhook was disabled before. */
 export type WebhookDeliveryState = "pending" | "delivered" | "failed" | "cancelled";
 
-/** connected: the server has a connection to it. away: its sandboxes are unavailable until it is back. */
-export type WorkerState = "connected" | "away";
+/** connected: the server has a connection to it. away: its sandboxes are unavailable until it is back. lost: it was away for longer than worker.lost_after, and its sandboxes were given up; it joins again when it is back. */
+export type WorkerState = "connected" | "away" | "lost";
 
 /** Limits in Kubernetes notation. */
 export interface Resources {
@@ -2022,7 +2022,7 @@ export interface Worker {
   id: string;
   /** Its name, which no other worker has. */
   name: string;
-  /** connected: the server has a connection to it. away: its sandboxes are unavailable until it is back. */
+  /** connected: the server has a connection to it. away: its sandboxes are unavailable until it is back. lost: it was away for longer than worker.lost_after, and its sandboxes were given up; it joins again when it is back. */
   state: WorkerState;
   /** It gets no new sandboxes. */
   draining: boolean;

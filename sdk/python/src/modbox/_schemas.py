@@ -28,8 +28,9 @@ CodeScanMode = Literal["off", "warn", "block"]
 #: the webhook was disabled before.
 WebhookDeliveryState = Literal["pending", "delivered", "failed", "cancelled"]
 
-#: connected: the server has a connection to it. away: its sandboxes are unavailable until it is back.
-WorkerState = Literal["connected", "away"]
+#: connected: the server has a connection to it. away: its sandboxes are unavailable until it is back. lost: it
+#: was away for longer than worker.lost_after, and its sandboxes were given up; it joins again when it is back.
+WorkerState = Literal["connected", "away", "lost"]
 
 
 @dataclass(frozen=True)
@@ -1366,7 +1367,8 @@ class Worker:
     id: str = ""
     #: Its name, which no other worker has.
     name: str = ""
-    #: connected: the server has a connection to it. away: its sandboxes are unavailable until it is back.
+    #: connected: the server has a connection to it. away: its sandboxes are unavailable until it is back. lost: it
+    #: was away for longer than worker.lost_after, and its sandboxes were given up; it joins again when it is back.
     state: WorkerState = _required()
     #: It gets no new sandboxes.
     draining: bool = False
