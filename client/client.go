@@ -99,7 +99,8 @@ func New(baseURL, token string, opts ...Option) (*Client, error) {
 // behind the same address.
 var connectTimeout = 5 * time.Second // tests change it
 
-// silence finds out within half a minute that a server is gone while an answer is awaited.
+// silence finds out within half a minute that a server is gone while an answer is awaited. A request that never arrived is sent again by the kernel for
+// minutes: only the limit of the call ends it.
 var silence = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
 
 func defaultTransport() *http.Transport {
