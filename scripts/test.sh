@@ -67,7 +67,7 @@ suite_postgres() {
 }
 # The object store, and archives and backups in it, on a real S3 server; the suite go runs the same tests on directories. Then a whole server with it.
 suite_s3() {
-	tidily scripts/with-s3.sh go test -v -count=1 -run S3 ./internal/{object,archive,backup,output} &&
+	tidily scripts/with-s3.sh go test -v -count=1 -run S3 ./internal/{object,archive,backup,output,imagearchive} &&
 		use_cached_images && MODBOX_TEST_GVISOR=1 scripts/with-s3.sh go test -v -count=1 -timeout 60m -run S3 ./test/e2e
 }
 # The Helm chart, rendered by Helm's library and read with the types of Kubernetes. A module of its own, which is vetted here.

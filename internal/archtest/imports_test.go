@@ -65,6 +65,7 @@ var mayImport = map[string][]string{
 	"internal/backup":           {"internal/sandbox", "internal/archive", "internal/ballast", "internal/durable", "internal/object"},
 	"internal/archive":          {"internal/sandbox", "internal/ballast", "internal/durable", "internal/object", "internal/sparse"},
 	"internal/output":           {"internal/sandbox", "internal/background", "internal/ballast", "internal/fairsem", "internal/object", "internal/stream"},
+	"internal/imagearchive":     {"internal/sandbox", "internal/ballast", "internal/fairsem", "internal/image/index", "internal/image/rootfs", "internal/image/verify", "internal/object", "internal/sparse"},
 	"internal/archiver":         {"internal/sandbox", "internal/archive", "internal/backup", "internal/background", "internal/box", "internal/checkpoint", "internal/driver", "internal/fairsem", "internal/object", "internal/quota"},
 	"internal/object/bucketurl": {},
 	"internal/object":           {"internal/sandbox", "internal/durable", "internal/retry", "internal/object/bucketurl"},
@@ -177,7 +178,7 @@ var mayImport = map[string][]string{
 	"internal/image/sizes":        {"internal/sandbox", "internal/image/archive", "internal/image/index", "internal/image/oci"},
 	"internal/image/spec":         {"internal/sandbox"},
 	"internal/image/stack":        {},
-	"internal/image/verify":       {"internal/sandbox", "internal/image/index", "internal/image/integrity", "internal/image/rootfs"},
+	"internal/image/verify":       {"internal/sandbox", "internal/durable", "internal/image/archive", "internal/image/index", "internal/image/integrity", "internal/image/rootfs"},
 	"internal/image/compressed":   {"internal/sandbox"},
 	"internal/image/rootfs":       {"internal/sandbox", "internal/image/compressed", "internal/share", "internal/sparse", "internal/image/stack"},
 

@@ -22,7 +22,8 @@ type Archive struct {
 	KeyFile string   `yaml:"key_file" doc:"File with the key that encrypts archived sandboxes: 32 random bytes in base64. Keep a copy elsewhere: without it they are lost. Empty: backup.key_file."`
 	After   Duration `yaml:"after" doc:"Time for which a sandbox is paused until the server archives it, with archive.url. 0: never; \"modbox archive\" archives one at any time."`
 	Output  bool     `yaml:"output" doc:"Whether the server also stores the output of ended executions in the bucket of archive.url, so that a server that takes over without the state directory can return it (docs/operate/archive.md#output-of-executions)."`
-	Grace   Duration `yaml:"grace" doc:"Time for which the state of an archived sandbox stays in the bucket after the sandbox was resumed or has ended. A backup of the database that is older finds no such state."`
+	Images  bool     `yaml:"images" doc:"Whether the server also stores snapshots, built and imported images and the root filesystems of archived sandboxes in the bucket of archive.url, so that a server that takes over without the state directory has them (docs/operate/archive.md#images)."`
+	Grace   Duration `yaml:"grace" doc:"Time for which the state of an archived sandbox stays in the bucket after the sandbox was resumed or has ended, and an image after its removal. A backup of the database that is older finds no such state."`
 }
 
 func (c *Config) validateBackup(bad func(name, format string, args ...any)) {

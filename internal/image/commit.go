@@ -164,7 +164,10 @@ func (c *committer) commitBase(ctx context.Context, digest string) (*index.Recor
 	if rec == nil {
 		return nil, sandbox.Errorf(sandbox.NotFound, "there is no image with the digest %.100q to lay something over", digest)
 	}
-	return rec, c.verifier.Verify(ctx, rec)
+	if err := c.verifier.Verify(ctx, rec); err != nil {
+		return nil, err
+	}
+	return rec, c.verifier.Blobs(ctx, rec)
 }
 
 // below returns the digests below the result; nil if it has all files.

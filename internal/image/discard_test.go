@@ -260,7 +260,7 @@ func TestPruneFor(t *testing.T) {
 		t.Errorf("PruneFor of all = %+v, %v, want theirs without its name", done, err)
 	}
 	d.open(t)
-	if err := d.Verify(t.Context()); err != nil {
+	if err := d.Verifier().All(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
@@ -383,7 +383,7 @@ func TestPruneForAfterACrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.open(t)
-	if err := d.Verify(t.Context()); err != nil {
+	if err := d.Verifier().All(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if diff := cmp.Diff([]string{"app:kept"}, d.refs(t, "me")); diff != "" {

@@ -20,6 +20,9 @@ func (s *Store) Export(ctx context.Context, ref string, w io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if err := s.verifier.Blobs(ctx, rec); err != nil {
+		return err
+	}
 	entry := archive.Entry{Ref: rec.Manifest}
 	if rec.Name != "" {
 		entry.Name = rec.Ref()

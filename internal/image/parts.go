@@ -6,6 +6,7 @@ import (
 
 	"github.com/modbox/modbox/internal/image/recipe"
 	"github.com/modbox/modbox/internal/image/spec"
+	"github.com/modbox/modbox/internal/image/verify"
 	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -36,12 +37,8 @@ func (s *Store) Lookup(ctx context.Context, ref string) (spec.Image, error) {
 	return s.names.lookup(ctx, ref)
 }
 
-// Verify checks every root filesystem against its digest, unless a Store of this directory did since
-// the host booted, so that the first Resolve of each is quick. It returns an error with code Unavailable for each damaged image, joined; the others can
-// be used.
-func (s *Store) Verify(ctx context.Context) error {
-	return s.verifier.All(ctx)
-}
+// Verifier returns the checks of the files of the images, and the files.
+func (s *Store) Verifier() *verify.Verifier { return s.verifier }
 
 // Owned returns the disk space of a workspace's builds: of the images with a name, and of the
 // cache, which is cached layers, images that lost their names, and the images that

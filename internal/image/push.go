@@ -35,6 +35,9 @@ func (s *Store) Push(ctx context.Context, who registry.Puller, ref, to string, p
 	if rec == nil {
 		return sandbox.Errorf(sandbox.NotFound, "the workspace has built no image %.100q", ref)
 	}
+	if err := s.verifier.Blobs(ctx, rec); err != nil {
+		return err
+	}
 	img, err := s.committer.ociImage(rec)
 	if err != nil {
 		return err

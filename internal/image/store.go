@@ -90,6 +90,8 @@ type Options struct {
 	// Rows are the index in the database of the server. Without them, or while there is no
 	// database, the descriptors in the directory are the index.
 	Rows index.Rows
+	// Away has the files of images that are in an object store; nil is none.
+	Away verify.Away
 	// Memory bounds the memory for the names and nodes of files of all images in progress; 0 is a
 	// sixteenth of the machine's, and 512 MiB at least.
 	Memory int64
@@ -101,7 +103,7 @@ const partsMax, partsShare = 16 << 30, 8
 
 // Open returns the store in dir, which it creates when it is missing. Each directory of recipes is
 // the recipe of a built-in image (images.FS has ours). It removes the files of interrupted builds
-// and reads no image: see [Store.Verify].
+// and reads no image: see [Store.Verifier].
 //
 // Errors: Invalid for an invalid recipe; otherwise the file system's.
 func Open(dir string, recipes fs.FS, opts Options) (*Store, error) {
@@ -168,7 +170,7 @@ func open(f *files, recipes []*recipe.Recipe, opts Options) (*Store, error) {
 		index: table, layout: layout, leases: lease.New(used, usedEvery/2), registries: remote.New(opts.Remote),
 		scratch: rootfs.NewScratch(f.tmpDir(), opts.Memory), files: f,
 		names:    &names{index: table, recipes: recipes, defaultRegistry: opts.DefaultRegistry},
-		verifier: verify.New(table, f.erofsPath, checked),
+		verifier: verify.New(verify.Files{Index: table, Layout: layout, Path: f.erofsPath}, verify.Options{Work: f.workDir, Checked: checked, Away: opts.Away}),
 		sizes:    sizes.NewMeter(table, layout),
 	}
 	s.removal = &Removal{

@@ -372,7 +372,7 @@ func TestDamagedImages(t *testing.T) {
 			}
 
 			s = open(t, dir, f)
-			wantCode(t, "Verify", s.Verify(t.Context()), sandbox.Unavailable)
+			wantCode(t, "Verify", s.Verifier().All(t.Context()), sandbox.Unavailable)
 			_, _, err = s.Resolve(t.Context(), "test/main")
 			wantCode(t, "Resolve", err, sandbox.Unavailable)
 			if !strings.Contains(err.Error(), "modbox images build test/main") {
@@ -381,7 +381,7 @@ func TestDamagedImages(t *testing.T) {
 			if got := build(t, s, "test/main"); got.Digest != want.Digest {
 				t.Errorf("the repaired image has digest %s, want %s", got.Digest, want.Digest)
 			}
-			if err := s.Verify(t.Context()); err != nil {
+			if err := s.Verifier().All(t.Context()); err != nil {
 				t.Errorf("Verify() after the repair: %v", err)
 			}
 		})
@@ -461,7 +461,7 @@ func TestBuildNoticesDamage(t *testing.T) {
 	if n := f.calls.Load(); n != 3 {
 		t.Errorf("after the second damage the root filesystem was made %d times in all, want 3", n)
 	}
-	if err := s.Verify(t.Context()); err != nil {
+	if err := s.Verifier().All(t.Context()); err != nil {
 		t.Errorf("Verify() after the repairs: %v", err)
 	}
 }

@@ -4,13 +4,21 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/prometheus/client_golang/prometheus"
+	"gvisor.dev/gvisor/pkg/cleanup"
 
 	"github.com/modbox/modbox/images"
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/image/index"
+	"github.com/modbox/modbox/internal/imagearchive"
+	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store"
@@ -114,6 +122,16 @@ func (r localRows) ChangeImages(ctx context.Context, put []index.Record, remove 
 	return imagerows.New(st.DB).ChangeImages(ctx, put, remove)
 }
 
+// StoredBlobs implements [index.Rows].
+func (r localRows) StoredBlobs(ctx context.Context, rec *index.Record) (blobs map[v1.Hash][]byte, err error) {
+	st, err := r.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	return imagerows.New(st.DB).StoredBlobs(ctx, rec)
+}
+
 func (r localRows) open(ctx context.Context) (*store.Store, error) {
 	st, err := OpenExistingStore(ctx, r.cfg)
 	code := sandbox.CodeOf(err)
@@ -139,4 +157,68 @@ func imagesInUse(st *store.Store) func(context.Context) ([]string, error) {
 		}
 		return used, err
 	}
+}
+
+// openImages opens the image store, and the images in the object store.
+func (p *parts) openImages(ctx context.Context, cfg config.Config, registries *registry.Registries, log *slog.Logger, cu *cleanup.Cleanup) (err error) {
+	opts := imageOptions(cfg, p.store, registries, log)
+	if cfg.Archive.URL != "" {
+		stored := storedImagesConfig(cfg)
+		stored.Installation = p.instance
+		archives := p.store.Sandboxes.Archives()
+		if p.storedImages, err = imagearchive.Open(ctx, stored, imagearchive.Deps{
+			Records: imagerows.NewStored(p.store.DB), Used: archives.Any, Needed: archives.Images, Logger: log,
+		}); err != nil {
+			return err
+		}
+		cu.Add(func() { _ = p.storedImages.Close() }) // it was flushed
+		opts.Away = p.storedImages
+	}
+	p.images, err = withSpace(p.disk, func() (*image.Store, error) {
+		return image.Open(filepath.Join(cfg.StateDir, statedir.ImagesDir), images.FS, opts)
+	})
+	return err
+}
+
+// imageCollectors returns the metrics of images.
+func (p *parts) imageCollectors() []prometheus.Collector {
+	list := []prometheus.Collector{image.NewCollector(p.images)}
+	if p.storedImages != nil {
+		list = append(list, p.storedImages.Collectors()...)
+	}
+	return list
+}
+
+// workOnImages checks the images in the background, so that the first sandbox of each image need
+// not wait for it, and stores them in the object store.
+func (p *parts) workOnImages(ctx context.Context, log *slog.Logger, cu *cleanup.Cleanup) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var work sync.WaitGroup
+	work.Go(func() {
+		if err := p.images.Verifier().All(ctx); err != nil && ctx.Err() == nil {
+			log.Error("an image is damaged", "error", err)
+		}
+	})
+	if p.storedImages != nil {
+		v := p.images.Verifier()
+		work.Go(func() { p.storedImages.Run(ctx, v.Files, v.Check) })
+	}
+	cu.Add(func() {
+		cancel()
+		work.Wait()
+	})
+}
+
+// imageReady reports whether sandboxes can be made without naming an image.
+func (p *parts) imageReady(ctx context.Context) error {
+	list, err := p.images.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, i := range list {
+		if i.IsDefault && i.Digest != "" {
+			return nil
+		}
+	}
+	return errors.New("the default image is not built: run modbox images build")
 }

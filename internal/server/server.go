@@ -18,7 +18,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"gvisor.dev/gvisor/pkg/cleanup"
 
-	"github.com/modbox/modbox/images"
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/api"
 	"github.com/modbox/modbox/internal/api/edge"
@@ -34,6 +33,7 @@ import (
 	"github.com/modbox/modbox/internal/driver/gvisor/platform"
 	"github.com/modbox/modbox/internal/egress"
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/imagearchive"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/metrics"
 	"github.com/modbox/modbox/internal/otlp"
@@ -95,9 +95,11 @@ type parts struct {
 	store   *store.Store
 	keys    *secret.Keys
 	images  *image.Store
-	driver  driver.Driver
-	fleet   *fleet.Driver // the driver, if workers run the sandboxes; else nil
-	machine capacity.Machine
+	// storedImages has images in the object store; nil without one.
+	storedImages *imagearchive.Service
+	driver       driver.Driver
+	fleet        *fleet.Driver // the driver, if workers run the sandboxes; else nil
+	machine      capacity.Machine
 	// platform is gVisor's platform of new sandboxes.
 	platform platform.Choice
 	metrics  *prometheus.Registry
@@ -164,7 +166,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	cu.Add(func() { p.endWork(ctx, log) })
 	cu.Add(front.EndSessions)
 	shell.open(cfg, &p, log, &cu)
-	p.verifyImages(ctx, log, &cu)
+	p.workOnImages(ctx, log, &cu)
 	p.makeBackups(ctx, cfg, log, &cu)
 	p.disk.watch(ctx, &p, &cu)
 	if err := p.openMetrics(ctx, cfg, log, &cu); err != nil { // last, so that its last export has the metrics of all parts
@@ -279,9 +281,7 @@ func (p *parts) open(ctx context.Context, cfg config.Config, accept bool, log *s
 	registries := registry.New(p.store.Registries, p.keys, func(ctx context.Context, host string, login registry.Login) error {
 		return p.images.SignIn(ctx, host, login)
 	})
-	if p.images, err = withSpace(p.disk, func() (*image.Store, error) {
-		return image.Open(filepath.Join(cfg.StateDir, statedir.ImagesDir), images.FS, imageOptions(cfg, p.store, registries, log))
-	}); err != nil {
+	if err := p.openImages(ctx, cfg, registries, log, cu); err != nil {
 		return err
 	}
 	if err := p.openDriver(ctx, cfg, log, cu); err != nil {
@@ -294,7 +294,7 @@ func (p *parts) open(ctx context.Context, cfg config.Config, accept bool, log *s
 	if err := p.choosePlatform(ctx, cfg, log); err != nil {
 		return err
 	}
-	for _, list := range [][]prometheus.Collector{p.disk.collectors(), p.store.Collectors(), {image.NewCollector(p.images)}, backupCollectors(cfg, &p.backedUp)} {
+	for _, list := range [][]prometheus.Collector{p.disk.collectors(), p.store.Collectors(), p.imageCollectors(), backupCollectors(cfg, &p.backedUp)} {
 		p.metrics.MustRegister(list...)
 	}
 	if err := p.openTraces(ctx, cfg, log, cu); err != nil {
@@ -392,37 +392,6 @@ func (p *parts) front(cfg config.Config, clients *conns.Tracker, shell sshaccess
 	}
 	front.MCP.Version = p.version
 	return p.Handler(v1, front)
-}
-
-// verifyImages checks the images in the background, so that the first sandbox of each image need
-// not wait for it.
-func (p *parts) verifyImages(ctx context.Context, log *slog.Logger, cu *cleanup.Cleanup) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := p.images.Verify(ctx); err != nil && ctx.Err() == nil {
-			log.Error("an image is damaged", "error", err)
-		}
-	}()
-	cu.Add(func() {
-		cancel()
-		<-done
-	})
-}
-
-// imageReady reports whether sandboxes can be made without naming an image.
-func (p *parts) imageReady(ctx context.Context) error {
-	list, err := p.images.List(ctx)
-	if err != nil {
-		return err
-	}
-	for _, i := range list {
-		if i.IsDefault && i.Digest != "" {
-			return nil
-		}
-	}
-	return errors.New("the default image is not built: run modbox images build")
 }
 
 // Run serves until ctx ends, then lets requests in progress end, and releases everything. It must

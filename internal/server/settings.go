@@ -23,6 +23,7 @@ import (
 	"github.com/modbox/modbox/internal/eviction"
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/image/remote"
+	"github.com/modbox/modbox/internal/imagearchive"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/mcphttp"
 	"github.com/modbox/modbox/internal/output"
@@ -94,6 +95,11 @@ func lifecycleConfig(cfg config.Config, machine capacity.Machine, urls proxy.URL
 // outputConfig returns the settings of stored output, without the installation.
 func outputConfig(cfg config.Config) output.Config {
 	return output.Config{URL: cfg.Archive.URL, KeyFile: cfg.Archive.KeyFile, Store: cfg.Archive.Output}
+}
+
+// storedImagesConfig returns the settings of images in the object store, without the installation.
+func storedImagesConfig(cfg config.Config) imagearchive.Config {
+	return imagearchive.Config{URL: cfg.Archive.URL, KeyFile: cfg.Archive.KeyFile, Store: cfg.Archive.Images, Grace: cfg.Archive.Grace.Std()}
 }
 
 func accountsConfig(cfg config.Config) auth.AccountsConfig {

@@ -16,7 +16,7 @@ import (
 // otherValues are values that differ from the settings' defaults.
 var otherValues = map[string]string{
 	"backup.every": "1h", "backup.directory": "/elsewhere", "backup.keep": "3", "backup.images": "all", "backup.url": "file:///bucket", "backup.key_file": "/elsewhere/key",
-	"archive.url": "file:///archive", "archive.key_file": "/elsewhere/key", "archive.after": "1h", "archive.grace": "1h", "archive.output": "true",
+	"archive.url": "file:///archive", "archive.key_file": "/elsewhere/key", "archive.after": "1h", "archive.grace": "1h", "archive.output": "true", "archive.images": "true",
 	"oidc":                          `[{"name":"acme","issuer":"https://id.example.com","client_id":"modbox"}]`,
 	"public_url":                    "https://modbox.example.com",
 	"console.url":                   "https://console.example.com",
@@ -139,7 +139,7 @@ func wired(t *testing.T, environ ...string) string {
 		t.Fatal(err)
 	}
 	shown += fmt.Sprintf("%+v\n", location.Postgres)
-	shown += fmt.Sprintf("%+v\n%+v\n%+v\n", backupSettings(cfg), eventsConfig(cfg), webhooksConfig(cfg)) + fmt.Sprintln(outputConfig(cfg), evictionConfig(cfg), cfg.Disk.Ballast, podsConfig(cfg))
+	shown += fmt.Sprintf("%+v\n%+v\n%+v\n", backupSettings(cfg), eventsConfig(cfg), webhooksConfig(cfg)) + fmt.Sprintln(outputConfig(cfg), storedImagesConfig(cfg), evictionConfig(cfg), cfg.Disk.Ballast, podsConfig(cfg))
 	return shown + fmt.Sprintf("%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v", d, l, a, p, n, i, o, auditConfig(cfg), accountsConfig(cfg), connectionLimits(cfg, log))
 }
 

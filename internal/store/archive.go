@@ -137,9 +137,14 @@ func (s *Archives) Stored(ctx context.Context, id sandbox.CheckpointID) (n int64
 	return n, err
 }
 
-// Any reports whether any state or output of an execution was stored, or anything was sent since the last ClearSent.
+// Images returns the digests of the root filesystems of archived sandboxes.
+func (s *Archives) Images(ctx context.Context) ([]string, error) {
+	return database.Column[string](ctx, s.db.Reader(), "SELECT DISTINCT image_digest FROM sandboxes WHERE archived_at > 0 AND "+isLive)
+}
+
+// Any reports whether any state, output of an execution or image was stored, or anything was sent since the last ClearSent.
 func (s *Archives) Any(ctx context.Context) (bool, error) {
-	return database.Exists(ctx, s.db.Reader(), "SELECT 1 FROM archives UNION ALL SELECT 1 FROM workspaces WHERE archive_sent_bytes > 0 UNION ALL SELECT 1 FROM executions WHERE "+isThere+" LIMIT 1")
+	return database.Exists(ctx, s.db.Reader(), "SELECT 1 FROM archives UNION ALL SELECT 1 FROM workspaces WHERE archive_sent_bytes > 0 UNION ALL SELECT 1 FROM executions WHERE "+isThere+" UNION ALL SELECT 1 FROM stored_files LIMIT 1")
 }
 
 // Sent returns the bytes that a workspace has sent to the object store since the last ClearSent; 0 for a workspace that does not exist.

@@ -153,6 +153,18 @@ func (s *controlServer) run(id, script string, limit time.Duration) *client.Exec
 	return out
 }
 
+// metric returns the value of a series of the server's metrics; 0 for none.
+func (s *controlServer) metric(name string) (n float64) {
+	s.t.Helper()
+	_, text := visit(s.t, "GET", s.url+"/metrics", "", nil)
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			_, _ = fmt.Sscan(value, &n)
+		}
+	}
+	return n
+}
+
 // joinWorker starts a worker for servers with one state directory.
 func joinWorker(t *testing.T, stateDir string, addresses ...string) *workerProcess {
 	t.Helper()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,15 +16,15 @@ import (
 	"github.com/modbox/modbox/internal/store/storetest"
 )
 
-// TestLostControlServerS3 loses a control server with its disk. Another server, with the same database, bucket, keys and images, resumes
-// the archived sandbox with its process, and returns the output of a command.
+// TestLostControlServerS3 loses a control server with its disk. Another server, with the same database, bucket and keys, resumes
+// the archived sandbox with its process, makes a sandbox of its snapshot, and returns the output of a command.
 func TestLostControlServerS3(t *testing.T) {
 	bucket, cluster := objecttest.Start(t), storetest.StartCluster(t)
 	if err := os.Chmod(cluster.Dir, 0o755); err != nil { // for the socket
 		t.Fatal(err)
 	}
 	lost, next := newStateDir(t), newStateDir(t)
-	args := []string{"--database-url", cluster.URL("postgres"), "--archive-url", bucket.URL("archive"), "--archive-output", "true"}
+	args := []string{"--database-url", cluster.URL("postgres"), "--archive-url", bucket.URL("archive"), "--archive-output", "true", "--archive-images", "true"}
 	a, b := newControlServer(t, lost, args...), newControlServer(t, next, args...)
 	a.launch()
 	joinWorker(t, lost, a.workers, b.workers)
@@ -41,6 +42,15 @@ func TestLostControlServerS3(t *testing.T) {
 		found, _ := filepath.Glob(bucket.Path("archive/output/*/*/*.00000"))
 		return len(found) == 2
 	})
+	a.run(sb.ID, "echo kept >/root-file", time.Minute)
+	snapshot, err := a.Snapshots.Create(t.Context(), sb.ID, client.SnapshotOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the snapshot is in the bucket", func() bool {
+		found, _ := filepath.Glob(bucket.Path("archive/images/*/*/" + strings.TrimPrefix(snapshot.Digest, "sha256:") + ".*"))
+		return len(found) > 0 && a.metric("modbox_stored_images_waiting") == 0
+	})
 	number := a.counting(sb.ID)
 	before := number(a)
 	if _, err := a.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
@@ -54,7 +64,7 @@ func TestLostControlServerS3(t *testing.T) {
 	}
 
 	a.end(os.Kill)
-	for _, name := range []string{"worker", "token", "secret.key", "images"} { // an operator has copies of them
+	for _, name := range []string{"worker", "token", "secret.key"} { // an operator has copies of them
 		if out, err := exec.Command("cp", "-a", filepath.Join(lost, name), next).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
@@ -69,6 +79,19 @@ func TestLostControlServerS3(t *testing.T) {
 		t.Fatalf("resume: %+v, %v", got, err)
 	}
 	until(t, fmt.Sprintf("the number goes on from %d", before), func() bool { return number(b) > before })
+	child, err := b.Sandboxes.Create(t.Context(), client.CreateOptions{Snapshot: snapshot.ID, WaitUpTo: 5 * time.Minute})
+	if err != nil || child.State != client.Running {
+		t.Fatalf("create from the snapshot: %+v, %v", child, err)
+	}
+	if out := b.run(child.ID, "cat /root-file", time.Minute); string(out.Stdout) != "kept\n" {
+		t.Errorf("the file of the snapshot is %q", out.Stdout)
+	}
+	if again, err := b.Snapshots.Create(t.Context(), child.ID, client.SnapshotOptions{}); err != nil || again.Digest == "" {
+		t.Errorf("a snapshot over the fetched one: %+v, %v", again, err)
+	}
+	if _, err := b.Sandboxes.Delete(t.Context(), child.ID); err != nil {
+		t.Error(err)
+	}
 	for id, want := range map[string]string{e.Stdout.StreamID: "out\n", e.Stderr.StreamID: "err\n"} {
 		r, err := b.Streams.Read(t.Context(), id, client.StreamOptions{Follow: true})
 		if err != nil {

@@ -49,7 +49,7 @@ func verifiedImages(t testing.TB, dir string) string {
 	defer verifying.Unlock()
 	store, err := image.Open(dir, images.FS, image.Options{})
 	if err == nil {
-		err = store.Verify(t.Context())
+		err = store.Verifier().All(t.Context())
 	}
 	if err != nil {
 		t.Errorf("the built images: %v", err)

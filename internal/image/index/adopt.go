@@ -34,7 +34,7 @@ func (t *Table) adopt(ctx context.Context) error {
 		return t.Write(&Index{Images: old, base: rows, rewrite: true})
 	}
 	ix := (&Index{Images: rows}).clone()
-	added, lost, err := t.compare(ix)
+	added, lost, err := t.compare(ctx, ix)
 	if err != nil {
 		return err
 	}
@@ -79,9 +79,9 @@ func (t *Table) complete(list []Record) error {
 }
 
 // compare returns the records of descriptors that an index does not have, and the keys of its records
-// without a descriptor and without files. It writes the missing descriptors of its other records, and
+// without a descriptor and without files, also in an object store. It writes the missing descriptors of its other records, and
 // removes descriptors of images that do not exist.
-func (t *Table) compare(ix *Index) (added []Record, lost map[string]bool, err error) {
+func (t *Table) compare(ctx context.Context, ix *Index) (added []Record, lost map[string]bool, err error) {
 	keys, err := t.dir.keys()
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = nil; len(ix.Images) == 0 {
@@ -106,7 +106,11 @@ func (t *Table) compare(ix *Index) (added []Record, lost map[string]bool, err er
 		if described[key] {
 			continue
 		}
-		if !exists(t.rootfs(r.Digest)) || !exists(t.layout.Blob(r.Manifest.Digest)) {
+		there, err := t.has(ctx, &r)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !there {
 			lost[key] = true
 			continue
 		}
@@ -130,6 +134,30 @@ func (t *Table) compare(ix *Index) (added []Record, lost map[string]bool, err er
 		added = append(added, r)
 	}
 	return added, lost, t.dir.remove(gone)
+}
+
+// has reports whether the files of a record are there, or in an object store: then it writes the manifest and the configuration, which are
+// read often. The other files are fetched when they are needed.
+func (t *Table) has(ctx context.Context, r *Record) (bool, error) {
+	manifest := t.layout.Blob(r.Manifest.Digest)
+	if exists(t.rootfs(r.Digest)) && exists(manifest) {
+		return true, nil
+	}
+	blobs, err := t.rows.StoredBlobs(ctx, r)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	for digest, data := range blobs {
+		if name := t.layout.Blob(digest); !exists(name) {
+			if err := durable.WriteFile(name, data); err != nil {
+				return false, err
+			}
+		}
+	}
+	return true, nil
 }
 
 func exists(name string) bool {

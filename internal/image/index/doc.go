@@ -17,7 +17,7 @@
 // [Open] makes the rows complete: it adds a row for a descriptor without a row, whichever program
 // wrote it, and a descriptor for a row without a descriptor. So a new database, an older copy of the
 // database, and a directory from elsewhere lose no image. It drops a row without a descriptor whose
-// files are missing: an older database has such rows of images that were removed since.
+// files are missing, also in the object store: an older database has such rows of images that were removed since.
 //
 // # The index before
 //

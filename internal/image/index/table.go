@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
 	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/image/archive"
 	"github.com/modbox/modbox/internal/image/lock"
@@ -28,6 +30,9 @@ type Rows interface {
 	// ChangeImages adds or replaces the records in put, and removes the records with the keys in
 	// remove, in one transaction, which is on the disk when it returns nil. Errors: ErrNoRows.
 	ChangeImages(ctx context.Context, put []Record, remove []string) error
+	// StoredBlobs returns the manifest and the configuration of an image whose other files are in an object store. Errors: NotFound when they
+	// are not.
+	StoredBlobs(ctx context.Context, rec *Record) (map[v1.Hash][]byte, error)
 }
 
 // ErrNoRows is the error of [Rows] without a database. The descriptors are the index then.
@@ -367,3 +372,7 @@ type noRows struct{}
 func (noRows) Images(context.Context) ([]Record, error) { return nil, ErrNoRows }
 
 func (noRows) ChangeImages(context.Context, []Record, []string) error { return ErrNoRows }
+
+func (noRows) StoredBlobs(context.Context, *Record) (map[v1.Hash][]byte, error) {
+	return nil, ErrNoRows
+}

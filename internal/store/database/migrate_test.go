@@ -55,6 +55,7 @@ var fixtures = []string{
 		VALUES ('msg_1', 'wh', 'w', 1, 's', 'n', 1, 'created', '', '{}', 1, 0, 0)`,
 	`INSERT INTO archives (checkpoint_id, sandbox_id, workspace_id, size_bytes, archived_at) VALUES ('c4', 's', 'w', 1, 1)`,
 	`INSERT INTO workers (id, name, key_digest, state, address, version, memory_bytes, cores, joined_at, seen_at) VALUES ('worker-A', 'a', 'ff', 'ready', '', '', 1, 1, 1, 1)`,
+	`INSERT INTO stored_files (digest, content, size_bytes, workspace_id, stored_by) VALUES ('sha256:a', 'a', 1, 'w', 'i')`,
 	`UPDATE installation SET generation = 7`,
 	`DELETE FROM quota_use WHERE workspace_id = ''`, // a trigger has added the other row
 }

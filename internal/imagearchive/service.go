@@ -1,0 +1,248 @@
+// Package imagearchive stores the images that users made in an object store, so that another server with the same database has them without
+// the disk of the first. These are snapshots, built and imported images, the root filesystems of archived sandboxes, and what lies below them.
+//
+// The image directory stays as it is. A file of an image is the objects images/INSTALLATION/XXX/CONTENT.N: parts of a root filesystem or of a layer
+// of an OCI image, where CONTENT is the sha256 of the file and begins with XXX. The database has manifests and configurations. The records of the
+// files of an image are written together, after the objects. A file without a record is sent again, without the parts that are there.
+//
+// Which images are to be stored follows from the index of the images alone: the service compares it with the records again and again, and there
+// is nothing that a server that ends could forget. The same comparison finds files that no image needs any more. They are released: they stay
+// for a while, because the database may be replaced by a backup of before. Then the record is deleted, and then the objects. Objects without a
+// record, of a server that ended between or during an upload, are removed by a sweep when they are old.
+//
+// An image directory without a file of an image fetches it when it needs it: see package verify.
+package imagearchive
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/modbox/modbox/internal/fairsem"
+	"github.com/modbox/modbox/internal/image/index"
+	"github.com/modbox/modbox/internal/image/verify"
+	"github.com/modbox/modbox/internal/object"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	// uploads and fetches bound the images that are sent and the files that are fetched at a time. Each has some parts in memory.
+	uploads, fetches          = 2, 2
+	uploadParts, fetchedParts = 2, 4
+	removers                  = 16
+	// look is the time between two looks whether the index has changed, and careEvery between two looks for files that no image needs.
+	look       = time.Second
+	careEvery  = time.Minute
+	sweepEvery = time.Hour
+	// sweepAge is the age of objects without a record that a sweep removes.
+	sweepAge = 24 * time.Hour
+	// retryBucket is the time after which a failed image is tried again; retryImage, if the cause are its files.
+	retryBucket, retryImage = time.Minute, 10 * time.Minute
+	// releasedMost bounds the released files of a workspace. Beyond it files go before their grace period is over, and beyond twice as much nothing
+	// of the workspace is stored.
+	releasedMost = 64 << 30
+	// patience is how long a caller waits for a bucket that refuses requests.
+	patience = 10 * time.Second
+	// spareBytes stay free on the disk.
+	spareBytes = 256 << 20
+)
+
+// Config are the settings of the service.
+type Config struct {
+	// URL is the bucket, and KeyFile has the key that encrypts the objects; "" for no encryption.
+	URL, KeyFile string
+	// Store says that images are stored. Otherwise images that were stored earlier are fetched, and removed when nothing needs them.
+	Store bool
+	// Grace is the time for which a file stays that no image needs any more.
+	Grace time.Duration
+	// Installation is the id of the installation.
+	Installation string
+}
+
+// Records are the records of stored files. Their methods are safe for concurrent use.
+type Records interface {
+	// All returns all records.
+	All(ctx context.Context) ([]index.StoredFile, error)
+	// Add records files, together. Blobs has the content of the files without [index.StoredFile.Content], by digest.
+	Add(ctx context.Context, files []index.StoredFile, blobs map[string][]byte) error
+	// Release records that no image needs files since a time, or with the zero time that images need them.
+	Release(ctx context.Context, digests []string, at time.Time) error
+	// Forget deletes the record of a file.
+	Forget(ctx context.Context, digest string) error
+	// Blob returns the content of a blob that the database has. Errors: NotFound.
+	Blob(ctx context.Context, digest string) ([]byte, error)
+}
+
+// Deps are the parts that the service uses. It does not close them.
+type Deps struct {
+	Records Records
+	// Used reports whether anything was stored in the bucket: then a missing store is an error.
+	Used func(context.Context) (bool, error)
+	// Needed returns the digests of root filesystems that are to be stored though no user made them.
+	Needed func(context.Context) ([]string, error)
+	Logger *slog.Logger
+}
+
+// Service stores images. It is safe for concurrent use.
+type Service struct {
+	cfg     Config
+	deps    Deps
+	log     *slog.Logger
+	objects *object.Lazy
+	fetches *fairsem.Semaphore
+	moved   moved
+	ctx     context.Context // of the fetches
+	cancel  context.CancelFunc
+
+	mu       sync.Mutex
+	closed   bool
+	fetching sync.WaitGroup              // grows only while closed is false
+	stored   map[string]index.StoredFile // by digest; guarded by mu
+	held     map[string]int              // see hold; guarded by mu
+	pending  int64                       // bytes that the fetches in progress may take on the disk; guarded by mu
+	waiting  int                         // images that are to be stored; guarded by mu
+}
+
+var _ verify.Away = (*Service)(nil)
+
+// Open returns a service that fetches files, and does nothing else until Run.
+func Open(ctx context.Context, cfg Config, deps Deps) (*Service, error) {
+	list, err := deps.Records.All(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &Service{
+		cfg: cfg, deps: deps, log: deps.Logger, objects: object.NewLazy(cfg.URL, cfg.KeyFile, deps.Used), fetches: fairsem.New(fetches), moved: newMoved(),
+		stored: map[string]index.StoredFile{}, held: map[string]int{},
+	}
+	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	for _, f := range list {
+		s.stored[f.Digest] = f
+	}
+	return s, nil
+}
+
+// Run stores, removes and sweeps the images of a directory until ctx ends. Removals do not wait for what is sent.
+func (s *Service) Run(ctx context.Context, files verify.Files, check func(context.Context, *index.Record) error) {
+	var work sync.WaitGroup
+	defer work.Wait()
+	if s.cfg.Store {
+		work.Go(func() { newSender(s, files, check).run(ctx) })
+	}
+	c := carer{s: s, files: files, known: manifests{files: files}}
+	for ctx.Err() == nil {
+		c.care(ctx)
+		select {
+		case <-time.After(careEvery):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// Close ends the fetches, and closes the object store, after Run has ended.
+func (s *Service) Close() error {
+	s.cancel()
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.fetching.Wait()
+	return s.objects.Close()
+}
+
+// Has implements [verify.Away].
+func (s *Service) Has(digest string) bool {
+	_, has := s.find(digest)
+	return has
+}
+
+func (s *Service) find(digest string) (index.StoredFile, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f, has := s.stored[digest]
+	return f, has
+}
+
+// exclusive is in held for a file that is being sent or removed. Otherwise held has the number of uploads that need a file which is stored already.
+const exclusive = -1
+
+// hold keeps files from being sent or removed by others until release is called, and other files, which are stored, from being removed. It reports
+// whether that is possible now. The names are of holdName, each once.
+func (s *Service) hold(own, stored []string) (release func(), ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range own {
+		if s.held[name] != 0 {
+			return nil, false
+		}
+	}
+	for _, name := range stored {
+		if s.held[name] == exclusive {
+			return nil, false
+		}
+	}
+	for _, name := range own {
+		s.held[name] = exclusive
+	}
+	for _, name := range stored {
+		s.held[name]++
+	}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, name := range stored {
+			if s.held[name]--; s.held[name] == 0 {
+				delete(s.held, name)
+			}
+		}
+		for _, name := range own {
+			delete(s.held, name)
+		}
+	}, true
+}
+
+// holdName names a file for hold: files with one content are one.
+func holdName(f *index.StoredFile) string { return cmp.Or(f.Content, f.Digest) }
+
+// hasContent reports whether a file with a content is stored by this installation.
+func (s *Service) hasContent(content string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.stored {
+		if f.Content == content && f.By == s.cfg.Installation {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Service) failed(ctx context.Context, what string, err error) {
+	if ctx.Err() == nil {
+		s.moved.failures.Inc()
+		s.log.Warn(what+", trying again later", "error", err)
+	}
+}
+
+// prefix begins the names of the objects.
+const prefix = "images/"
+
+func folder(installation string) string { return prefix + installation + "/" }
+
+// nameOf is the name of a file with a content, without the numbers of its parts.
+func nameOf(installation, content string) string {
+	return folder(installation) + content[:3] + "/" + content
+}
+
+// hexOf returns a digest without its algorithm.
+func hexOf(digest string) string { return strings.TrimPrefix(digest, "sha256:") }
+
+// workspaceOf returns a workspace of an image; "" for none.
+func workspaceOf(r *index.Record) sandbox.WorkspaceID {
+	ws := r.Owner
+	for user := range r.Users {
+		ws = max(ws, user)
+	}
+	return ws
+}
