@@ -51,6 +51,7 @@ type box struct {
 	destroyed bool  // guarded by mu; Destroy has begun or ended it
 	saved     bool  // guarded by mu; Checkpoint has begun or ended it
 	raises    int   // guarded by mu; how often the memory limit was raised
+	starved   bool  // guarded by mu; the driver has ended it because the memory of the container was used up
 }
 
 // newBox returns a box that has only an ID.
@@ -91,7 +92,7 @@ func (b *box) watch() {
 // the counter does not say which process was killed.
 func (b *box) explain(ws unix.WaitStatus, known bool) driver.Exit {
 	b.mu.Lock()
-	destroyed, saved := b.destroyed, b.saved
+	destroyed, saved, starved := b.destroyed, b.saved, b.starved
 	b.mu.Unlock()
 	if saved {
 		return driver.Exit{Cause: sandbox.CauseDestroyed, Detail: "the sandbox was saved and stopped"}
@@ -104,6 +105,9 @@ func (b *box) explain(ws unix.WaitStatus, known bool) driver.Exit {
 		if u, err := b.group.Usage(); err == nil && u.OOMKills > 0 {
 			return driver.Exit{Cause: sandbox.CauseOOM, Detail: fmt.Sprintf("the sandbox used more than its %d MiB of memory", b.resources.MemoryBytes>>20)}
 		}
+	}
+	if c := b.host.container; killed && b.group == nil && (starved || c.Kills() > b.host.kills) {
+		return driver.Exit{Cause: sandbox.CauseOOM, Detail: fmt.Sprintf("the sandbox used up the %d MiB of memory of its container", c.Limit()>>20)}
 	}
 	// gVisor ends with the status of the guest's first process. Go programs that crash, including
 	// gVisor and the agent, end with status 2. The status of a process that another server started

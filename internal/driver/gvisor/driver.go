@@ -127,6 +127,9 @@ func New(cfg Config) (*Driver, error) {
 	}
 	d.calls.life = d.host.life
 	d.caps = d.detect()
+	if !d.caps.Memory {
+		d.host.watchers.Go(d.watchContainer) // see container.go
+	}
 	return d, nil
 }
 

@@ -198,3 +198,6 @@ func (d *Driver) Protect(id sandbox.ID) (pid int, err error) {
 	b.protectInOOM()
 	return b.proc.PID, nil
 }
+
+// Crowded returns [crowded.full] for a container with a limit.
+func Crowded(limit int64) (full func(held int64) bool) { return (&crowded{limit: limit}).full }

@@ -19,12 +19,15 @@ import (
 
 // host is the part of a driver that all of its boxes use.
 type host struct {
-	paths   paths
-	groups  *cgroup.Parent // nil when the host offers no control groups
-	logger  *slog.Logger
-	tunnels *agentapi.Memory // of all boxes
-	answer  time.Duration    // see Config.AnswerTimeout
-	readers chan struct{}    // semaphore for reading trees, see readSlot
+	paths  paths
+	groups *cgroup.Parent // nil when the host offers no control groups
+	// container is the container of this process, and kills the number of its processes that the kernel killed before.
+	container cgroup.Container
+	kills     int64
+	logger    *slog.Logger
+	tunnels   *agentapi.Memory // of all boxes
+	answer    time.Duration    // see Config.AnswerTimeout
+	readers   chan struct{}    // semaphore for reading trees, see readSlot
 
 	// life ends when the driver is closed.
 	life  context.Context
@@ -36,10 +39,11 @@ type host struct {
 // newHost returns a host without control groups.
 func newHost(cfg Config) *host {
 	h := &host{
-		paths:  paths{run: filepath.Clean(cfg.RunDir), state: filepath.Clean(cfg.StateDir)},
-		logger: cfg.Logger, answer: cfg.AnswerTimeout,
+		paths:     paths{run: filepath.Clean(cfg.RunDir), state: filepath.Clean(cfg.StateDir)},
+		container: cgroup.ThisContainer(), logger: cfg.Logger, answer: cfg.AnswerTimeout,
 		tunnels: agentapi.NewMemory(tunnelMemory), readers: make(chan struct{}, raiseAtOnce),
 	}
+	h.kills = h.container.Kills()
 	h.tunnels.SetAnswerTimeout(cfg.AnswerTimeout)
 	h.life, h.close = context.WithCancelCause(context.Background())
 	return h

@@ -23,7 +23,7 @@ const (
 // noteHelper finds the helper of a box that has just been started and watches it.
 func (b *box) noteHelper() {
 	if b.group == nil {
-		return // without a limit the helper is not killed
+		return // see watchContainer
 	}
 	pids, err := b.group.Processes()
 	if err != nil {

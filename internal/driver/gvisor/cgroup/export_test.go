@@ -9,3 +9,6 @@ func OpenUnified(mount, name string) (*Parent, error) {
 	p := &Parent{h: v, ok: ok}
 	return p, errors.Join(err, p.lock())
 }
+
+// ContainerAt is [ThisContainer] with another root of the control groups.
+var ContainerAt = containerAt

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,6 +31,26 @@ func PSS(pids []int) int64 {
 		}
 	}
 	return total
+}
+
+// Tree returns a process and its descendants.
+func Tree(pid int) []int {
+	children := map[int][]int{}
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		child, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil {
+			continue
+		}
+		if parent, _, err := ParentAndStart(child); err == nil { // else it has ended
+			children[parent] = append(children[parent], child)
+		}
+	}
+	tree := []int{pid}
+	for i := 0; i < len(tree); i++ {
+		tree = append(tree, children[tree[i]]...)
+	}
+	return tree
 }
 
 // sameMemory reports whether two processes share their address space. On a kernel without kcmp,

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -50,4 +51,28 @@ func TestFindRefusesALaterProcess(t *testing.T) {
 	if _, err := child.Mark.Find(); !errors.Is(err, process.ErrNone) {
 		t.Errorf("Find of a process that has ended = %v, want ErrNone", err)
 	}
+}
+
+func TestTree(t *testing.T) {
+	cmd := exec.Command("sh", "-c", "sleep 100 & read line")
+	in, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tree []int
+	for len(tree) < 2 { // polling: sh starts it
+		tree = process.Tree(cmd.Process.Pid)
+	}
+	if parent, _, err := process.ParentAndStart(tree[1]); tree[0] != cmd.Process.Pid || parent != tree[0] || err != nil {
+		t.Errorf("Tree() = %v, want process %d and its child, whose parent is %d (%v)", tree, cmd.Process.Pid, parent, err)
+	}
+	if !slices.Contains(process.Tree(os.Getpid()), tree[1]) {
+		t.Errorf("Tree() of this process is without the grandchild %d", tree[1])
+	}
+	_ = syscall.Kill(tree[1], syscall.SIGKILL)
+	_ = in.Close()
+	_ = cmd.Wait()
 }
