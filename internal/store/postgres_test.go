@@ -84,6 +84,9 @@ func TestPostgresBelongsToOneServer(t *testing.T) {
 	if _, _, err := first.Workspaces.EnsureDefaults(t.Context()); err != nil {
 		t.Errorf("a write after its session ended: %v", err)
 	}
+	if err := first.Confirm(t.Context()); err != nil {
+		t.Errorf("Confirm() = %v although no other server has the database", err)
+	}
 	if _, _, err := beside.Workspaces.EnsureDefaults(t.Context()); err != nil {
 		t.Errorf("a write of a command beside the server: %v", err)
 	}
@@ -115,6 +118,9 @@ func TestPostgresBelongsToOneServer(t *testing.T) {
 	}
 	if _, _, err := first.Workspaces.EnsureDefaults(t.Context()); sandbox.CodeOf(err) != sandbox.Conflict {
 		t.Errorf("a write without the lock: %v, want code conflict", err)
+	}
+	if err := first.Confirm(t.Context()); sandbox.CodeOf(err) != sandbox.Conflict {
+		t.Errorf("Confirm() = %v without the lock, want code conflict", err)
 	}
 	select {
 	case <-first.Taken():

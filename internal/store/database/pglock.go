@@ -2,6 +2,7 @@ package database
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
@@ -99,6 +100,13 @@ func (d *DB) Taken() <-chan struct{} {
 		return e.taken
 	}
 	return nil
+}
+
+// Confirm returns nil if no other server has taken the database over. It waits for the database, but not for its disk.
+//
+// Errors: as of [DB.Note]; [ErrTaken].
+func (d *DB) Confirm(ctx context.Context) error {
+	return d.Note(ctx, func(context.Context, *sql.Tx) error { return nil }) // the session with the lock writes, or nobody
 }
 
 // TakenBy returns the error that names the other server, after the channel of Taken was closed.
