@@ -36,10 +36,11 @@ type Semaphore struct {
 	places int
 	keep   time.Duration // see keepFree
 	most   int           // that many callers of a workspace may wait
+	shares bool          // see [NewShared]
 
 	mu      sync.Mutex
 	lines   map[sandbox.WorkspaceID]*line // of workspaces that have a place, wait, or asked lately; guarded by mu
-	free    int                           // guarded by mu
+	free    int                           // guarded by mu; below 0 if Add took more than there are
 	waiting int                           // callers of all lines; guarded by mu
 	now     int64                         // the number of turns until now; guarded by mu
 	lapse   *time.Timer                   // fires when a place need not be reserved any longer; guarded by mu
@@ -64,6 +65,14 @@ func New(places int) *Semaphore { return newSemaphore(places, keepFree, waitersM
 // NewBrief returns a semaphore with that many places, for work of moments: a place is reserved for others only if one asked just
 // now. The number of callers must be limited otherwise.
 func NewBrief(places int) *Semaphore { return newSemaphore(places, keepFreeBriefly, math.MaxInt) }
+
+// NewShared is [NewBrief] for places that are in use for long: a workspace gets at most twice as many as it leaves free, and its first whenever one is
+// free. So a single workspace leaves a third of the places to others.
+func NewShared(places int) *Semaphore {
+	s := NewBrief(places)
+	s.shares = true
+	return s
+}
 
 func newSemaphore(places int, keep time.Duration, most int) *Semaphore {
 	s := &Semaphore{places: places, keep: keep, most: most, free: places, lines: map[sandbox.WorkspaceID]*line{}}
@@ -144,6 +153,20 @@ func (s *Semaphore) Acquire(ctx context.Context, ws sandbox.WorkspaceID, waits f
 	return nil, err
 }
 
+// Add takes a place for a workspace that uses it already, even if none is free. release is idempotent.
+func (s *Semaphore) Add(ws sandbox.WorkspaceID) (release func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.lines[ws]
+	if l == nil {
+		l = &line{}
+		s.lines[ws] = l
+	}
+	l.has++
+	s.free--
+	return sync.OnceFunc(func() { s.giveBack(l) })
+}
+
 // giveUp removes a waiter, with the place that it may have got meanwhile.
 func (s *Semaphore) giveUp(l *line, w *waiter) {
 	s.mu.Lock()
@@ -217,6 +240,9 @@ func (s *Semaphore) next(oldest time.Time) *line {
 		}
 		if others > 0 {
 			most = max(1, s.places-1)
+		}
+		if s.shares && l.has > 0 {
+			most = min(most, 2*(s.free+l.has)/3)
 		}
 		if len(l.waiting) > 0 && l.has < most && (next == nil || l.before(next)) {
 			next = l

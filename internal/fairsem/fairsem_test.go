@@ -65,6 +65,45 @@ func TestPlacesAreShared(t *testing.T) {
 	}
 }
 
+// TestSharedPlaces: however many places a workspace asks for, others find some.
+func TestSharedPlaces(t *testing.T) {
+	places := NewShared(9)
+	var taken []func()
+	take := func(ws sandbox.WorkspaceID, n int) {
+		t.Helper()
+		for range n {
+			taken = append(taken, mustTake(t, places, ws))
+		}
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	none := func(ws sandbox.WorkspaceID) {
+		t.Helper()
+		if _, err := places.Acquire(over, ws, nil); err == nil {
+			t.Fatalf("%s has more places than its share", ws)
+		}
+	}
+	take("a", 6)
+	none("a")
+	take("b", 2)
+	none("b")
+	taken[0]()
+	none("a")
+	take("c", 1)
+	take("d", 1) // the place that a gave back
+	none("e")
+	taken = append(taken, places.Add("b"))
+	if used := places.Used(); used != 10 {
+		t.Errorf("%d places are used, want 10", used)
+	}
+	for _, release := range taken {
+		release()
+	}
+	if used := places.Used(); used != 0 {
+		t.Errorf("in the end %d places are used", used)
+	}
+}
+
 // TestTurns: a workspace with very many callers delays the caller of another by one turn at most, also when there is one
 // place, and two such workspaces alternate.
 func TestTurns(t *testing.T) {
