@@ -213,7 +213,7 @@ var mayImport = map[string][]string{
 	"internal/driver/remote":            {"internal/driver", "internal/ballast", "internal/durable", "internal/fairsem", "internal/sandbox", "internal/broadcast", "internal/retry", "internal/sparse", "internal/driver/remote/rootcache", "internal/image/stack"},
 	"internal/driver/remote/rootcache":  {"internal/sandbox", "internal/ballast", "internal/image/integrity", "internal/image/stack"},
 	"internal/driver/remote/remotetest": {"internal/driver", "internal/driver/remote", "internal/driver/remote/rootcache", "internal/sandbox", "internal/worker"},
-	"internal/kubernetes":               {"internal/broadcast", "internal/driver/fleet", "internal/sandbox", "internal/worker"},
+	"internal/kubernetes":               {"internal/broadcast", "internal/driver/fleet", "internal/fairsem", "internal/sandbox", "internal/worker"},
 	"internal/driver/fleet":             {"internal/broadcast", "internal/driver", "internal/driver/remote", "internal/sandbox", "internal/worker"},
 	"internal/worker":                   {"internal/sandbox", "internal/durable", "internal/retry", "internal/statedir"},
 

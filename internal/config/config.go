@@ -409,7 +409,7 @@ func (c *Config) validate() error {
 	c.Webhooks.validate(bad)
 	c.SSH.validate(bad)
 	c.Worker.validate(bad)
-	c.Kubernetes.validate(bad, c.Role, c.Standby)
+	c.Kubernetes.validate(bad, c.Role)
 	c.validateRole(bad)
 	c.Database.validate(bad)
 	c.validateLimits(bad)

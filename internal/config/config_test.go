@@ -62,7 +62,6 @@ func TestErrorsNameTheSetting(t *testing.T) {
 		"host_settings":  {file: "role: control\nworker: {listen: \"127.0.0.1:1\"}\ncgroup_parent: x\nsandbox: {platform: kvm}\n", want: []string{"cgroup_parent", "sandbox.platform", "workers"}},
 		"standby_alone":  {env: "MODBOX_STANDBY=true", want: []string{"standby", "role control"}},
 		"standby_sqlite": {file: "role: control\nworker: {listen: \"127.0.0.1:1\"}\nstandby: true\n", want: []string{"standby", "database.url"}},
-		"standby_pods":   {file: "role: control\nworker: {listen: \"127.0.0.1:1\"}\nstandby: true\ndatabase: {url: postgres://u@h/d}\nkubernetes: {pod_template: /pod.yaml}\n", want: []string{"kubernetes.pod_template", "standby"}},
 		"standby_acme":   {file: "role: control\nworker: {listen: \"127.0.0.1:1\"}\nstandby: true\ndatabase: {url: postgres://u@h/d}\ntls: {acme: {hosts: a.example.com}}\n", want: []string{"standby", "tls.acme.hosts"}},
 		"default_over":   {env: "MODBOX_SANDBOX_DEFAULT_MEMORY=9Gi", want: []string{"sandbox.default_memory", "8Gi"}},
 		"bad_listen":     {env: "MODBOX_LISTEN=7070", want: []string{"listen", "ADDRESS:PORT"}},

@@ -4,19 +4,16 @@ import "time"
 
 // Kubernetes configures the Pods that the server makes for sandboxes; docs/kubernetes.md describes them.
 type Kubernetes struct {
-	PodTemplate    string   `yaml:"pod_template" doc:"Experimental: file with a PodTemplate of Kubernetes (YAML), from which the server, in a Pod itself, makes a worker Pod for each sandbox with the sandbox's limits (docs/kubernetes.md). It needs role control, and no standbys. Empty: sandboxes run on the workers that join."`
-	MaxPods        int      `yaml:"max_pods" doc:"Number of Pods that the server has at the same time, for sandboxes, builds and the pool, including Pods that are being deleted. A sandbox beyond it fails to start. A ResourceQuota of the namespace can be the lower bound."`
+	PodTemplate    string   `yaml:"pod_template" doc:"Experimental: file with a PodTemplate of Kubernetes (YAML), from which the server, in a Pod itself, makes a worker Pod for each sandbox with the sandbox's limits (docs/kubernetes.md). It needs role control. Empty: sandboxes run on the workers that join."`
+	MaxPods        int      `yaml:"max_pods" doc:"Number of Pods that the server has at the same time, for sandboxes, builds and the pool, including Pods that are being deleted. A workspace gets at most twice as many as it leaves free. A sandbox beyond that waits for kubernetes.start_timeout until a Pod is gone, and then fails to start. A ResourceQuota of the namespace can be the lower bound."`
 	MemoryOverhead Bytes    `yaml:"memory_overhead" doc:"Memory of a Pod for a sandbox beside the memory limit of the sandbox, for the worker and gVisor."`
 	DiskOverhead   Bytes    `yaml:"disk_overhead" doc:"Disk space (ephemeral storage) of a Pod for a sandbox beside the sandbox's disk and memory limits and its image."`
 	StartTimeout   Duration `yaml:"start_timeout" doc:"Time limit for a new Pod of a sandbox to be scheduled, to pull its image and to connect to the server."`
 }
 
-func (k *Kubernetes) validate(bad func(name, format string, args ...any), role string, standby bool) {
+func (k *Kubernetes) validate(bad func(name, format string, args ...any), role string) {
 	if k.PodTemplate != "" && role != RoleControl {
 		bad("kubernetes.pod_template", "it needs role control: only workers in Pods run sandboxes then")
-	}
-	if k.PodTemplate != "" && standby {
-		bad("kubernetes.pod_template", "it needs standby false: a server deletes the Pods of sandboxes that it does not know")
 	}
 	within(bad, "kubernetes.max_pods", k.MaxPods, 1, 100_000)
 	within(bad, "kubernetes.memory_overhead", k.MemoryOverhead, 32<<20, 1<<40)

@@ -2,60 +2,71 @@ package kubernetes
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/modbox/modbox/internal/driver/fleet"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// errSlow ends the wait for a worker.
-var errSlow = errors.New("the Pod took too long")
+var (
+	// errSlow ends the wait for a worker.
+	errSlow = errors.New("the Pod took too long")
+	// errDeleted is the cause of an error for a Pod that somebody else has deleted.
+	errDeleted = errors.New("somebody deleted it")
+)
 
 // isQuota reports whether a Pod was refused because of a ResourceQuota: Kubernetes has no reason of its own for that.
 func isQuota(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
 }
 
+// podError is [sandbox.Wrap] for the Pod of a worker. The name of the Pod is in the cause, and so in the log; the message is the same at each attempt.
+func podError(w fleet.Wanted, code sandbox.Code, err error, format string, args ...any) error {
+	return sandbox.Wrap(code, fmt.Errorf("the Pod %s: %w", podName(w.ID), err), format, args...)
+}
+
 // failure returns why a Pod will not start; nil while it may. known is whether the watch has had it.
-func failure(name string, pod *corev1.Pod, known bool) error {
+func failure(w fleet.Wanted, pod *corev1.Pod, known bool) error {
 	switch {
 	case pod == nil && known:
-		return sandbox.Errorf(sandbox.Unavailable, "the Pod %s was deleted while it started; try again", name)
+		return podError(w, sandbox.Unavailable, errDeleted, "the Pod of sandbox %s was deleted while it started; try again", w.Box.ID)
 	case pod == nil:
 		return nil
 	case pod.DeletionTimestamp != nil:
-		return sandbox.Errorf(sandbox.Unavailable, "the Pod %s is being deleted while it starts; try again", name)
+		return podError(w, sandbox.Unavailable, errDeleted, "the Pod of sandbox %s is being deleted while it starts; try again", w.Box.ID)
 	case ended(pod):
-		return sandbox.Errorf(sandbox.Unavailable, "%s", endOf(pod))
+		return podError(w, sandbox.Unavailable, errors.New(endOf(pod)), "the Pod of sandbox %s has ended%s", w.Box.ID, reasonOf(pod))
 	}
 	for _, c := range pod.Status.ContainerStatuses {
-		w := c.State.Waiting
-		if w == nil {
+		state := c.State.Waiting
+		if state == nil {
 			continue
 		}
-		switch w.Reason {
+		switch state.Reason {
 		case "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull":
-			return sandbox.Wrap(sandbox.Unavailable, errors.New(w.Message), "the node cannot pull the image of the Pod %s (%s); an administrator must correct the image", name, w.Reason)
+			return podError(w, sandbox.Unavailable, errors.New(state.Message), "the node cannot pull the image of the Pod of sandbox %s (%s); an administrator must correct the image", w.Box.ID, state.Reason)
 		case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
-			return sandbox.Wrap(sandbox.Unavailable, errors.New(w.Message), "the node cannot start the Pod %s (%s); an administrator must correct the template of Pods", name, w.Reason)
+			return podError(w, sandbox.Unavailable, errors.New(state.Message), "the node cannot start the Pod of sandbox %s (%s); an administrator must correct the template of Pods", w.Box.ID, state.Reason)
 		}
 	}
 	return nil
 }
 
 // tooSlow returns the error for a Pod whose worker has not connected in time.
-func tooSlow(name string, pod *corev1.Pod) error {
+func tooSlow(w fleet.Wanted, pod *corev1.Pod) error {
 	if pod == nil {
-		return sandbox.Errorf(sandbox.Unavailable, "nothing was heard of the Pod %s in time; try again", name)
+		return podError(w, sandbox.Unavailable, errSlow, "Kubernetes has not reported the Pod of sandbox %s in time; try again", w.Box.ID)
 	}
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return sandbox.Wrap(sandbox.Unavailable, errors.New(c.Message), "no node of the cluster has space for the Pod %s; try again when sandboxes have ended or paused, or add a node", name)
+			return podError(w, sandbox.Unavailable, errors.New(c.Message), "no node of the cluster has space for the Pod of sandbox %s; try again when sandboxes have ended or paused, or add a node", w.Box.ID)
 		}
 	}
-	return sandbox.Errorf(sandbox.Unavailable, "the worker in the Pod %s has not connected in time (the Pod is %s); try again", name, pod.Status.Phase)
+	return podError(w, sandbox.Unavailable, fmt.Errorf("%w: its phase is %s", errSlow, pod.Status.Phase), "the worker in the Pod of sandbox %s has not connected in time; try again", w.Box.ID)
 }
 
 // ended reports whether the worker of a Pod has ended.
@@ -64,15 +75,17 @@ func ended(pod *corev1.Pod) bool {
 }
 
 // endOf returns how the worker of a Pod ended, as a sentence.
-func endOf(pod *corev1.Pod) string {
-	text := "the Pod " + pod.Name + " of the sandbox has ended"
+func endOf(pod *corev1.Pod) string { return "the Pod of the sandbox has ended" + reasonOf(pod) }
+
+// reasonOf returns the reason of Kubernetes for the end of a Pod, in parentheses after a space; "" if there is none.
+func reasonOf(pod *corev1.Pod) string {
 	if pod.Status.Reason != "" {
-		return text + " (" + pod.Status.Reason + ")" // such as Evicted
+		return " (" + pod.Status.Reason + ")" // such as Evicted
 	}
 	for _, c := range pod.Status.ContainerStatuses {
 		if t := c.State.Terminated; t != nil && t.Reason != "" {
-			return text + " (" + t.Reason + ")" // such as OOMKilled
+			return " (" + t.Reason + ")" // such as OOMKilled
 		}
 	}
-	return text
+	return ""
 }

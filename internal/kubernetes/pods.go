@@ -18,6 +18,7 @@ import (
 
 	"github.com/modbox/modbox/internal/broadcast"
 	"github.com/modbox/modbox/internal/driver/fleet"
+	"github.com/modbox/modbox/internal/fairsem"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/worker"
 )
@@ -27,11 +28,19 @@ type Config struct {
 	Client    Client
 	Namespace string // of the client
 	Template  *corev1.PodTemplateSpec
-	// MaxPods bounds the number of Pods, including Pods that are being deleted.
+	// Installation and Epoch are the installation of the server and the generation of its database: no server deletes a Pod of another
+	// installation, nor a Pod that a later server has made.
+	Installation string
+	Epoch        int64
+	// Current returns an error if another server may have taken over. It is called before each deletion of a Pod.
+	Current func(context.Context) error
+	// Token returns the token with which a worker joins.
+	Token func(id string) string
+	// MaxPods bounds the number of Pods, including Pods that are being deleted. A workspace gets twice as many as it leaves free, and at least one.
 	MaxPods int
 	// MemoryOverhead and DiskOverhead are the memory and disk space of a Pod beside the resources of its box.
 	MemoryOverhead, DiskOverhead int64
-	// StartTimeout bounds the time until the worker of a new Pod is connected.
+	// StartTimeout bounds the time until the worker of a new Pod is connected, and before that the wait for another Pod to be gone.
 	StartTimeout time.Duration
 	Log          *slog.Logger
 }
@@ -43,6 +52,8 @@ const (
 	listTimeout = time.Minute
 	// deletePause is the time until a Pod that was deleted, and is still there, is deleted again.
 	deletePause = time.Minute
+	// retryAfter is the delay suggested when there are too many Pods.
+	retryAfter = 30 * time.Second
 	// deleters is the number of Pods that are deleted at the same time.
 	deleters = 8
 )
@@ -57,10 +68,19 @@ type Pods struct {
 	store cache.Indexer                                // the Pods as Kubernetes has them; set by Start
 
 	changed broadcast.Broadcast // a Pod has changed
+	places  *fairsem.Semaphore  // each Pod has a place until it is gone
+	later   sync.Once           // logs that there is a Pod of a later server
 
 	mu   sync.Mutex
-	pods map[string]state        // guarded by mu; the Pods that may exist, by the ids of their workers
+	pods map[string]*entry       // guarded by mu; the Pods that may exist, by the ids of their workers
 	lost func(id, reason string) // set by Start
+}
+
+// entry is a Pod for this server. [Pods.mu] guards it.
+type entry struct {
+	state     state
+	workspace sandbox.WorkspaceID // "" is the server
+	release   func()              // gives its place back; nil if it has none
 }
 
 // state is the state of a Pod for this server.
@@ -76,7 +96,7 @@ var _ fleet.Supplier = (*Pods)(nil)
 
 // New returns a supplier of Pods.
 func New(cfg Config) *Pods {
-	p := &Pods{cfg: cfg, pods: map[string]state{}, queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, 30*time.Second))}
+	p := &Pods{cfg: cfg, pods: map[string]*entry{}, places: fairsem.NewShared(cfg.MaxPods), queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, 30*time.Second))}
 	p.life, p.end = context.WithCancel(context.Background())
 	return p
 }
@@ -84,7 +104,7 @@ func New(cfg Config) *Pods {
 // Start implements [fleet.Supplier]. It waits for the API server.
 func (p *Pods) Start(ctx context.Context, keep []string, lost func(id, reason string)) error {
 	for _, id := range keep {
-		p.pods[id] = podConnected
+		p.pods[id] = &entry{state: podConnected}
 	}
 	p.lost = lost
 	informer := p.informer()
@@ -118,15 +138,15 @@ func (p *Pods) Start(ctx context.Context, keep []string, lost func(id, reason st
 	}
 	for _, id := range keep {
 		if p.get(id) == nil {
-			p.lose(id, "the Pod "+podName(id)+" was deleted while the server was away")
+			p.lose(id, "the Pod of the sandbox was deleted while the server was away")
 		}
 	}
 	return nil
 }
 
-// informer watches the Pods of the template.
+// informer watches the Pods of the template and the installation.
 func (p *Pods) informer() cache.SharedIndexInformer {
-	labels := selector(p.cfg.Template)
+	labels := p.selector()
 	source := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector = labels
@@ -157,25 +177,76 @@ func (p *Pods) seen(obj any, deleted bool) {
 	}
 	p.changed.Send()
 	id := pod.Labels[workerLabel]
-	p.mu.Lock()
-	was := p.pods[id]
-	switch {
-	case was == podStarting || !worker.Supplied(id):
-	case deleted:
-		delete(p.pods, id)
-	case was == 0: // of a server that ended before it was recorded
-		was = podReleased
-		p.pods[id] = was
+	if !worker.Supplied(id) {
+		return
 	}
-	p.mu.Unlock()
+	was := p.note(id, pod, deleted)
 	switch {
 	case was == podConnected && deleted:
-		p.lost(id, "the Pod "+pod.Name+" of the sandbox was deleted")
+		p.lost(id, "the Pod of the sandbox was deleted")
 	case was == podConnected && ended(pod):
 		p.lose(id, endOf(pod))
 	case was == podReleased && !deleted && pod.DeletionTimestamp == nil:
 		p.queue.Add(id)
 	}
+}
+
+// note records a Pod as it is now, and returns the state that it had; 0 for a Pod of a later server.
+func (p *Pods) note(id string, pod *corev1.Pod, deleted bool) state {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.pods[id]
+	if e == nil {
+		if epochOf(pod) > p.cfg.Epoch {
+			p.later.Do(func() {
+				p.cfg.Log.Warn("this server does not touch a Pod that a later server has made", "pod", pod.Name)
+			})
+			return 0
+		}
+		if deleted {
+			return 0
+		}
+		e = &entry{state: podReleased} // of a server that ended before it was recorded
+		p.pods[id] = e
+	}
+	if e.release == nil && e.state != podStarting {
+		p.count(e, sandbox.WorkspaceID(pod.Labels[workspaceLabel])) // an earlier server may have had more
+	}
+	was := e.state
+	if deleted && was != podStarting {
+		p.forget(id)
+	}
+	return was
+}
+
+// count has a Pod count for a workspace.
+//
+// Preconditions: p.mu is held.
+func (p *Pods) count(e *entry, w sandbox.WorkspaceID) {
+	before := e.release
+	e.workspace, e.release = w, p.places.Add(w)
+	if before != nil {
+		before()
+	}
+}
+
+// Claim implements [fleet.Supplier]. The workspace may have more than its share by that, and gets no other Pod then.
+func (p *Pods) Claim(id string, w sandbox.WorkspaceID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e := p.pods[id]; e != nil && e.workspace != w {
+		p.count(e, w)
+	}
+}
+
+// forget forgets a Pod, which does not exist.
+//
+// Preconditions: p.mu is held.
+func (p *Pods) forget(id string) {
+	if e := p.pods[id]; e != nil && e.release != nil {
+		e.release()
+	}
+	delete(p.pods, id)
 }
 
 // lose reports the end of a worker, and has its Pod deleted.
@@ -195,7 +266,7 @@ func (p *Pods) get(id string) *corev1.Pod {
 
 // Supply implements [fleet.Supplier].
 func (p *Pods) Supply(ctx context.Context, w fleet.Wanted, connected <-chan struct{}) error {
-	if err := p.reserve(w); err != nil {
+	if err := p.reserve(ctx, w); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.StartTimeout, errSlow)
@@ -211,33 +282,51 @@ func (p *Pods) Supply(ctx context.Context, w fleet.Wanted, connected <-chan stru
 		next := p.changed.Wait()
 		pod := p.get(w.ID)
 		known = known || pod != nil
-		if err := failure(podName(w.ID), pod, known); err != nil {
+		if err := failure(w, pod, known); err != nil {
 			return err
 		}
 		select {
 		case <-connected:
 			p.mu.Lock()
-			p.pods[w.ID] = podConnected
+			if e := p.pods[w.ID]; e != nil { // else it was released, and is gone
+				e.state = podConnected
+			}
 			p.mu.Unlock()
-			return failure(podName(w.ID), p.get(w.ID), known) // seen reports what comes after
+			return failure(w, p.get(w.ID), known) // seen reports what comes after
 		case <-next:
 		case <-ctx.Done():
 			if context.Cause(ctx) == errSlow {
-				return tooSlow(podName(w.ID), pod)
+				return tooSlow(w, pod)
 			}
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// reserve counts the Pod of a worker, if the server may make another.
-func (p *Pods) reserve(w fleet.Wanted) error {
+// reserve waits until the workspace may have another Pod, and counts the Pod of a worker.
+func (p *Pods) reserve(ctx context.Context, w fleet.Wanted) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.StartTimeout, errSlow)
+	defer cancel()
+	wait := ctx
+	if w.Workspace == "" { // a box of the pool is less urgent than the work behind it
+		var end context.CancelCauseFunc
+		wait, end = context.WithCancelCause(ctx)
+		end(errSlow)
+	}
+	release, err := p.places.Acquire(wait, w.Workspace, nil)
+	switch {
+	case err != nil && context.Cause(wait) == errSlow:
+		e := sandbox.Errorf(sandbox.Unavailable, "there is no Pod for sandbox %s: the server has %d at most, and a workspace at most twice as many as it leaves free; try again when sandboxes have ended or paused, or ask an administrator to raise kubernetes.max_pods", w.Box.ID, p.cfg.MaxPods)
+		e.RetryAfter = retryAfter
+		return e
+	case ctx.Err() != nil && err != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return err
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.pods) >= p.cfg.MaxPods {
-		return sandbox.Errorf(sandbox.Unavailable, "the server has %d Pods and makes no more for sandbox %s; try again when sandboxes have ended or paused, or ask an administrator to raise kubernetes.max_pods", len(p.pods), w.Box.ID)
-	}
-	p.pods[w.ID] = podStarting
+	p.pods[w.ID] = &entry{podStarting, w.Workspace, release}
 	return nil
 }
 
@@ -245,8 +334,8 @@ func (p *Pods) reserve(w fleet.Wanted) error {
 func (p *Pods) Release(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.pods[id] != 0 { // else it is gone, or was never made
-		p.pods[id] = podReleased
+	if e := p.pods[id]; e != nil { // else it is gone, or was never made
+		e.state = podReleased
 		p.queue.Add(id)
 	}
 }
@@ -271,20 +360,23 @@ func (p *Pods) deleteQueued() {
 // delete deletes the Pod of a worker, whose box has been destroyed or is lost, and looks after it later: the watch may miss its end.
 func (p *Pods) delete(id string) error {
 	p.mu.Lock()
-	gone := p.pods[id] == 0
+	gone := p.pods[id] == nil
 	p.mu.Unlock()
 	if gone {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(p.life, callTimeout)
 	defer cancel()
+	if err := p.cfg.Current(ctx); err != nil {
+		return err
+	}
 	grace := int64(1)
 	err := p.cfg.Client.Delete(ctx, podName(id), metav1.DeleteOptions{GracePeriodSeconds: &grace})
 	switch {
 	case apierrors.IsNotFound(err):
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		delete(p.pods, id)
+		p.forget(id)
 		return nil
 	case err == nil:
 		p.queue.AddAfter(id, deletePause)
@@ -294,16 +386,15 @@ func (p *Pods) delete(id string) error {
 
 // refused returns the error for a Pod that was not made, or that may not have been made.
 func (p *Pods) refused(ctx context.Context, w fleet.Wanted, err error) error {
-	name := podName(w.ID)
 	switch {
 	case ctx.Err() != nil && context.Cause(ctx) != errSlow:
 		return context.Cause(ctx)
 	case isQuota(err):
-		return sandbox.Wrap(sandbox.QuotaExceeded, err, "the namespace has no quota left for the Pod %s of sandbox %s; try again when sandboxes have ended or paused, or ask an administrator for a larger ResourceQuota", name, w.Box.ID)
+		return podError(w, sandbox.QuotaExceeded, err, "the namespace has no quota left for the Pod of sandbox %s; try again when sandboxes have ended or paused, or ask an administrator for a larger ResourceQuota", w.Box.ID)
 	case apierrors.IsForbidden(err):
-		return sandbox.Wrap(sandbox.Unavailable, err, "the cluster forbids the Pod %s of sandbox %s; an administrator finds the reason in the log", name, w.Box.ID)
+		return podError(w, sandbox.Unavailable, err, "the cluster forbids the Pod of sandbox %s; an administrator finds the reason in the log", w.Box.ID)
 	case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
-		return sandbox.Wrap(sandbox.Unavailable, err, "the cluster does not accept the Pod %s of sandbox %s; an administrator finds the reason in the log", name, w.Box.ID)
+		return podError(w, sandbox.Unavailable, err, "the cluster does not accept the Pod of sandbox %s; an administrator finds the reason in the log", w.Box.ID)
 	}
-	return sandbox.Wrap(sandbox.Unavailable, err, "the API server of Kubernetes does not answer for the Pod %s of sandbox %s; try again", name, w.Box.ID)
+	return podError(w, sandbox.Unavailable, err, "the API server of Kubernetes does not answer for the Pod of sandbox %s; try again", w.Box.ID)
 }

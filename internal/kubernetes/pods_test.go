@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -43,9 +45,20 @@ template:
 type cluster struct {
 	*gentype.FakeClientWithList[*corev1.Pod, *corev1.PodList]
 	clienttesting.Fake
-	pods *kubernetes.Pods
-	lost chan string // id and reason
+	pods     *kubernetes.Pods
+	lost     chan string  // id and reason
+	replaced atomic.Bool  // another server has taken over
+	asked    atomic.Int32 // calls that asked for that
 }
+
+// installation and epoch are of the server of the tests.
+const (
+	installation = "i1"
+	epoch        = 7
+)
+
+// patience bounds the wait for what the supplier does in the background.
+const patience = time.Minute
 
 func newCluster(t *testing.T, timeout time.Duration, existing ...runtime.Object) *cluster {
 	t.Helper()
@@ -76,7 +89,17 @@ func newCluster(t *testing.T, timeout time.Duration, existing ...runtime.Object)
 		func(to, from *corev1.PodList) { to.ListMeta = from.ListMeta },
 		func(l *corev1.PodList) []*corev1.Pod { return gentype.ToPointerSlice(l.Items) },
 		func(l *corev1.PodList, items []*corev1.Pod) { l.Items = gentype.FromPointerSlice(items) })
-	c.pods = kubernetes.New(kubernetes.Config{Client: c, Namespace: "boxes", Template: read, MaxPods: 3, MemoryOverhead: 1 << 20, DiskOverhead: 1 << 20, StartTimeout: timeout, Log: slog.New(slog.DiscardHandler)})
+	c.pods = kubernetes.New(kubernetes.Config{
+		Client: c, Namespace: "boxes", Template: read, Installation: installation, Epoch: epoch, Token: func(id string) string { return "token of " + id },
+		Current: func(context.Context) error {
+			c.asked.Add(1)
+			if c.replaced.Load() {
+				return errors.New("another server has taken over")
+			}
+			return nil
+		},
+		MaxPods: 3, MemoryOverhead: 1 << 20, DiskOverhead: 1 << 20, StartTimeout: timeout, Log: slog.New(slog.DiscardHandler),
+	})
 	t.Cleanup(c.pods.Close)
 	return c
 }
@@ -107,8 +130,8 @@ func (c *cluster) names(t *testing.T) (names []string) {
 // becomes waits until the Pods are those.
 func (c *cluster) becomes(t *testing.T, want ...string) {
 	t.Helper()
-	for ctx := t.Context(); fmt.Sprint(c.names(t)) != fmt.Sprint(want); time.Sleep(time.Millisecond) { // polling: the fake server tells nothing of deletions
-		if ctx.Err() != nil {
+	for began := time.Now(); fmt.Sprint(c.names(t)) != fmt.Sprint(want); time.Sleep(time.Millisecond) { // polling: the fake server says nothing of deletions
+		if time.Since(began) > patience {
 			t.Fatalf("the Pods are %v, want %v", c.names(t), want)
 		}
 	}
@@ -117,9 +140,9 @@ func (c *cluster) becomes(t *testing.T, want ...string) {
 // status gives a Pod another status, as soon as there is the Pod.
 func (c *cluster) status(t *testing.T, id string, s corev1.PodStatus) {
 	t.Helper()
-	for {
+	for began := time.Now(); ; {
 		pod, err := c.Get(t.Context(), strings.ToLower(id), metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
+		if apierrors.IsNotFound(err) && time.Since(began) < patience {
 			time.Sleep(time.Millisecond) // polling
 			continue
 		}
@@ -134,8 +157,11 @@ func (c *cluster) status(t *testing.T, id string, s corev1.PodStatus) {
 	}
 }
 
-func existing(id string) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: strings.ToLower(id), Namespace: "boxes", Labels: map[string]string{"app": "modbox", "modbox/worker": id}}}
+// existing returns a Pod that the server of an epoch has made.
+func existing(id string, epoch int) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: strings.ToLower(id), Namespace: "boxes", Labels: map[string]string{
+		"app": "modbox", "modbox/worker": id, "modbox/installation": installation, "modbox/epoch": strconv.Itoa(epoch), "modbox/workspace": "ws_1",
+	}}}
 }
 
 func wanted() fleet.Wanted {
@@ -164,39 +190,73 @@ func TestPodHasTheLimitsOfItsBox(t *testing.T) {
 	if got := fmt.Sprint(pod.Spec.Containers[0].Args); got != "[worker --id="+w.ID+"]" {
 		t.Errorf("the arguments are %s", got)
 	}
-	if pod.Labels["modbox/sandbox"] != "sbx_1" || pod.Labels["modbox/workspace"] != "ws_1" || pod.Labels["app"] != "modbox" {
-		t.Errorf("the labels are %v", pod.Labels)
+	for name, want := range map[string]string{"app": "modbox", "modbox/sandbox": "sbx_1", "modbox/workspace": "ws_1", "modbox/installation": installation, "modbox/epoch": strconv.Itoa(epoch)} {
+		if pod.Labels[name] != want {
+			t.Errorf("the label %s is %q, want %q", name, pod.Labels[name], want)
+		}
+	}
+	if got, want := pod.Annotations["modbox/join-token"], "token of "+w.ID; got != want {
+		t.Errorf("the token is %q, want %q", got, want)
 	}
 	c.pods.Release(w.ID)
 	c.becomes(t)
 }
 
 func TestPodsOfAnEarlierServer(t *testing.T) {
-	kept, unknown, gone := worker.NewSuppliedID(), worker.NewSuppliedID(), worker.NewSuppliedID()
-	foreign := existing(worker.NewSuppliedID())
-	foreign.Labels["app"] = "other"
-	foreign.Name = "zzz"
-	other := existing("modbox-0") // it has the label, but no server gives such an id
-	c := newCluster(t, time.Hour, existing(kept), existing(unknown), foreign, other)
+	kept, unknown, own, gone := worker.NewSuppliedID(), worker.NewSuppliedID(), worker.NewSuppliedID(), worker.NewSuppliedID()
+	otherApp, otherInstallation := existing(worker.NewSuppliedID(), epoch-1), existing(worker.NewSuppliedID(), epoch-1)
+	otherApp.Labels["app"], otherApp.Name = "other", "zzz-app"
+	otherInstallation.Labels["modbox/installation"], otherInstallation.Name = "i2", "zzz-installation"
+	later := existing(worker.NewSuppliedID(), epoch+1)
+	later.Name = "zzz-later"
+	other := existing("modbox-0", epoch-1) // it has the labels, but no server gives such an id
+	c := newCluster(t, time.Hour, existing(kept, epoch-1), existing(unknown, epoch-1), existing(own, epoch), otherApp, otherInstallation, later, other)
 	c.start(t, kept, gone)
-	if got, want := <-c.lost, gone+" the Pod "+strings.ToLower(gone)+" was deleted while the server was away"; got != want {
+	if got, want := <-c.lost, gone+" the Pod of the sandbox was deleted while the server was away"; got != want {
 		t.Errorf("lost %q, want %q", got, want)
 	}
-	c.becomes(t, "modbox-0", strings.ToLower(kept), "zzz")
+	c.becomes(t, "modbox-0", strings.ToLower(kept), "zzz-app", "zzz-installation", "zzz-later")
+}
+
+// TestReplacedServer checks that a server deletes no Pod after another has taken over.
+func TestReplacedServer(t *testing.T) {
+	kept, marker, unknown, last := worker.NewSuppliedID(), worker.NewSuppliedID(), worker.NewSuppliedID(), worker.NewSuppliedID()
+	c := newCluster(t, time.Hour, existing(kept, epoch-1), existing(marker, epoch-1))
+	c.start(t, kept, marker)
+	c.replaced.Store(true)
+	for id, epoch := range map[string]int{unknown: epoch + 1, last: epoch} { // the first by the other server
+		if _, err := c.Create(t.Context(), existing(id, epoch), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.pods.Release(kept)
+	if err := c.Delete(t.Context(), strings.ToLower(marker), metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	<-c.lost // so the server has seen the others
+	want := []string{strings.ToLower(kept), strings.ToLower(last), strings.ToLower(unknown)}
+	slices.Sort(want)
+	for asked := c.asked.Load(); c.asked.Load() < asked+4; time.Sleep(time.Millisecond) { // polling: it tries again and again
+		if got := c.names(t); !slices.Equal(got, want) {
+			t.Fatalf("the Pods are %v, want %v", got, want)
+		}
+	}
+	c.replaced.Store(false) // as when the database did not answer
+	c.becomes(t, strings.ToLower(unknown))
 }
 
 func TestLostPods(t *testing.T) {
 	deleted, killed := worker.NewSuppliedID(), worker.NewSuppliedID()
-	c := newCluster(t, time.Hour, existing(deleted), existing(killed))
+	c := newCluster(t, time.Hour, existing(deleted, epoch), existing(killed, epoch))
 	c.start(t, deleted, killed)
 	if err := c.Delete(t.Context(), strings.ToLower(deleted), metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if got := <-c.lost; got != deleted+" the Pod "+strings.ToLower(deleted)+" of the sandbox was deleted" {
+	if got := <-c.lost; got != deleted+" the Pod of the sandbox was deleted" {
 		t.Errorf("lost %q", got)
 	}
 	c.status(t, killed, corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled"}}}}})
-	if got := <-c.lost; got != killed+" the Pod "+strings.ToLower(killed)+" of the sandbox has ended (OOMKilled)" {
+	if got := <-c.lost; got != killed+" the Pod of the sandbox has ended (OOMKilled)" {
 		t.Errorf("lost %q", got)
 	}
 	c.becomes(t)
@@ -221,8 +281,11 @@ func TestRefusedPods(t *testing.T) {
 			w := wanted()
 			err := c.pods.Supply(t.Context(), w, nil)
 			var told *sandbox.Error
-			if !errors.As(err, &told) || told.Code != test.code || !strings.Contains(told.Message, test.says) || !strings.Contains(told.Message, strings.ToLower(w.ID)) {
+			if !errors.As(err, &told) || told.Code != test.code || !strings.Contains(told.Message, test.says) || !strings.Contains(told.Message, "sbx_1") {
 				t.Errorf("Supply() = %v, want %s and %q", err, test.code, test.says)
+			}
+			if name := strings.ToLower(w.ID); strings.Contains(told.Message, name) || !strings.Contains(err.Error(), name) {
+				t.Errorf("Supply() = %v with the message %q, want the name of the Pod in the cause alone", err, told.Message)
 			}
 		})
 	}
@@ -287,9 +350,9 @@ func TestEndOfARequest(t *testing.T) {
 	}
 }
 
-// TestNumberOfPods checks that a Pod counts until it is gone.
+// TestNumberOfPods checks that a Pod counts until it is gone, and that the next Pod waits until then.
 func TestNumberOfPods(t *testing.T) {
-	c := newCluster(t, time.Hour)
+	c := newCluster(t, time.Hour, existing(worker.NewSuppliedID(), epoch-1)) // unknown, and counted
 	var failures atomic.Int32
 	c.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return failures.Add(1) <= 2, nil, errors.New("connection refused")
@@ -297,31 +360,51 @@ func TestNumberOfPods(t *testing.T) {
 	c.start(t)
 	connected := make(chan struct{})
 	close(connected)
-	var last fleet.Wanted
-	for range 3 {
-		last = wanted()
-		if err := c.pods.Supply(t.Context(), last, connected); err != nil {
+	for range 4 {
+		w := wanted()
+		if err := c.pods.Supply(t.Context(), w, connected); err != nil {
 			t.Fatal(err)
 		}
-	}
-	full := func() bool {
-		w := wanted()
-		err := c.pods.Supply(t.Context(), w, connected)
-		if err != nil && (sandbox.CodeOf(err) != sandbox.Unavailable || !strings.Contains(err.Error(), "kubernetes.max_pods")) {
-			t.Fatalf("Supply() = %v, want unavailable with the setting", err)
+		if n := len(c.names(t)); n > 3 {
+			t.Errorf("there are %d Pods, want 3 at most", n)
 		}
 		c.pods.Release(w.ID)
-		return err != nil
-	}
-	if !full() {
-		t.Error("Supply() makes more Pods than it may")
-	}
-	c.pods.Release(last.ID)
-	for full() {
-		time.Sleep(time.Millisecond) // polling
 	}
 	if n := failures.Load(); n <= 2 {
-		t.Errorf("a Pod that was not deleted makes room for another after %d calls", n)
+		t.Errorf("a Pod that was not deleted makes space for another after %d calls", n)
+	}
+	c.becomes(t)
+}
+
+// TestTooManyPods checks the error for a Pod that does not get its turn in time, and that a workspace leaves Pods to others.
+func TestTooManyPods(t *testing.T) {
+	kept := worker.NewSuppliedID()
+	c := newCluster(t, time.Second, existing(kept, epoch-1))
+	c.start(t, kept)
+	connected := make(chan struct{})
+	close(connected)
+	supply := func(w sandbox.WorkspaceID) error {
+		wanted := wanted()
+		wanted.Workspace = w
+		return c.pods.Supply(t.Context(), wanted, connected)
+	}
+	if err := supply("ws_1"); err != nil {
+		t.Fatal(err)
+	}
+	err := supply("ws_1")
+	var told *sandbox.Error
+	if !errors.As(err, &told) || told.Code != sandbox.Unavailable || !strings.Contains(told.Message, "kubernetes.max_pods") || told.RetryAfter == 0 {
+		t.Errorf("Supply() = %v, want unavailable with the setting and when to try again", err)
+	}
+	c.pods.Claim(kept, "ws_2")
+	if err := supply("ws_2"); err == nil {
+		t.Error("the Pod of the pool does not count for the workspace whose sandbox has it")
+	}
+	if err := supply("ws_3"); err != nil {
+		t.Errorf("Supply() = %v for another workspace, want the last Pod", err)
+	}
+	if err := supply(""); sandbox.CodeOf(err) != sandbox.Unavailable {
+		t.Errorf("Supply() = %v for the pool, want unavailable", err)
 	}
 }
 

@@ -3,8 +3,10 @@ package kubernetes
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +23,11 @@ const (
 	workerLabel    = "modbox/worker"
 	sandboxLabel   = "modbox/sandbox"
 	workspaceLabel = "modbox/workspace"
+	// installationLabel and epochLabel name the server that has made a Pod.
+	installationLabel = "modbox/installation"
+	epochLabel        = "modbox/epoch"
+	// tokenAnnotation has the token with which the worker joins.
+	tokenAnnotation = "modbox/join-token"
 	// container is the name of the template's container for the worker.
 	container = "worker"
 )
@@ -68,6 +75,9 @@ func (p *Pods) pod(w fleet.Wanted) *corev1.Pod {
 	label(workerLabel, w.ID)
 	label(sandboxLabel, string(w.Box.ID))
 	label(workspaceLabel, string(w.Workspace))
+	label(installationLabel, p.cfg.Installation)
+	label(epochLabel, strconv.FormatInt(p.cfg.Epoch, 10))
+	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, tokenAnnotation, p.cfg.Token(w.ID))
 	c := &pod.Spec.Containers[slices.IndexFunc(pod.Spec.Containers, isWorker)]
 	c.Args = append(c.Args, "--id="+w.ID)
 	r := w.Box.Resources
@@ -89,7 +99,15 @@ func sizeOf(path string) int64 {
 	return info.Size()
 }
 
-// selector returns the selector of the template's Pods.
-func selector(t *corev1.PodTemplateSpec) string {
-	return metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: t.Labels})
+// selector returns the selector of the Pods of the template that servers of the installation have made.
+func (p *Pods) selector() string {
+	labels := maps.Clone(p.cfg.Template.Labels)
+	labels[installationLabel] = p.cfg.Installation
+	return metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: labels})
+}
+
+// epochOf returns the epoch of the server that has made a Pod; 0 if it is not known.
+func epochOf(pod *corev1.Pod) int64 {
+	n, _ := strconv.ParseInt(pod.Labels[epochLabel], 10, 64) // no server has another text
+	return n
 }

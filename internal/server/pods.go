@@ -8,10 +8,11 @@ import (
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/driver/fleet"
 	"github.com/modbox/modbox/internal/kubernetes"
+	"github.com/modbox/modbox/internal/worker"
 )
 
 // openPods returns the supplier of workers; nil if sandboxes run on the workers that join.
-func (p *parts) openPods(cfg config.Config, log *slog.Logger) (fleet.Supplier, error) {
+func (p *parts) openPods(cfg config.Config, authority *worker.Authority, log *slog.Logger) (fleet.Supplier, error) {
 	if cfg.Kubernetes.PodTemplate == "" {
 		return nil, nil
 	}
@@ -26,6 +27,7 @@ func (p *parts) openPods(cfg config.Config, log *slog.Logger) (fleet.Supplier, e
 	klog.SetSlogLogger(log) // else client-go writes lines of text beside the log
 	pods := podsConfig(cfg)
 	pods.Client, pods.Namespace, pods.Template, pods.Log = client, namespace, template, log
+	pods.Installation, pods.Epoch, pods.Current, pods.Token = p.instance, p.generation, p.store.Confirm, authority.TokenFor
 	return kubernetes.New(pods), nil
 }
 

@@ -71,7 +71,7 @@ func (p *parts) awaitWorkers(ctx context.Context, cfg config.Config, log *slog.L
 	if err := p.disk.retry(func() error { return recordJoined(ctx, rows, filepath.Join(dir, "joined")) }); err != nil {
 		return err
 	}
-	supplier, err := p.openPods(cfg, log)
+	supplier, err := p.openPods(cfg, authority, log)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
+	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -170,9 +171,23 @@ func parseToken(text string) (token, error) {
 	return token{secret, authority}, nil
 }
 
-// issue returns a certificate for the holder of the secret, if check agrees.
+// TokenFor returns the token of a worker whose id the server has chosen; see [NewSuppliedID]. It is of use for that worker alone.
+func (a *Authority) TokenFor(id string) string { return a.secretOf(id) + "." + digest(a.cert.Raw) }
+
+// secretOf returns the secret with which a worker joins: its own if the server has chosen its id, otherwise the same for all. So a
+// worker beside a single sandbox has nothing by which it could join as another.
+func (a *Authority) secretOf(id string) string {
+	if !Supplied(id) {
+		return a.secret
+	}
+	mac := hmac.New(sha256.New, []byte(a.secret))
+	mac.Write([]byte(id)) // never fails
+	return tokenPrefix + hex.EncodeToString(mac.Sum(nil))
+}
+
+// issue returns a certificate for the holder of the worker's secret, if check agrees.
 func (a *Authority) issue(j join, check func(Identity) error) (cert []byte, err error) {
-	if subtle.ConstantTimeCompare([]byte(j.Secret), []byte(a.secret)) != 1 {
+	if subtle.ConstantTimeCompare([]byte(j.Secret), []byte(a.secretOf(j.Worker))) != 1 {
 		return nil, sandbox.Errorf(sandbox.Unauthenticated, "the token is not this server's")
 	}
 	if _, ok := parseWorkerID(j.Worker); !ok {

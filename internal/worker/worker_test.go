@@ -171,6 +171,41 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestTokensOfSuppliedWorkers checks that the token of a worker whose id the server has chosen joins that worker alone, and that it joins with
+// no other token.
+func TestTokensOfSuppliedWorkers(t *testing.T) {
+	c := newControl(t)
+	own, other := NewSuppliedID(), NewSuppliedID()
+	for name, test := range map[string]struct {
+		id, token string // id "" is an ordinary worker
+		joins     bool
+	}{
+		"its own":                           {own, c.authority.TokenFor(own), true},
+		"of another Pod":                    {own, c.authority.TokenFor(other), false},
+		"of workers":                        {own, c.token, false},
+		"of a Pod, by an ordinary worker":   {"", c.authority.TokenFor(own), false},
+		"of workers, by an ordinary worker": {"", c.authority.TokenFor("wrk_1"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := c.dialer(t, test.token)
+			if test.id != "" {
+				d.id = test.id
+			}
+			err := d.once(t.Context(), echoes)
+			if test.joins {
+				if err != nil {
+					t.Fatalf("connect: %v", err)
+				}
+				if id := <-c.attached; id != d.id {
+					t.Errorf("the worker is %q, want %q", id, d.id)
+				}
+			} else if err == nil || !strings.Contains(err.Error(), "token is not this server's") {
+				t.Errorf("connect = %v, want that the token is refused", err)
+			}
+		})
+	}
+}
+
 // TestSeveralAddresses checks that a worker finds the address where its control plane is now.
 func TestSeveralAddresses(t *testing.T) {
 	c := newControl(t)

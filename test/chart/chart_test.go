@@ -145,7 +145,6 @@ func TestRefusedValues(t *testing.T) {
 		"standbys_on_sqlite":   {map[string]any{"server": map[string]any{"replicas": 2}}, "server.database.url"},
 		"sqlite_on_files":      {map[string]any{"server": map[string]any{"persistence": map[string]any{"accessModes": []any{"ReadWriteMany"}}}}, "server.database.url"},
 		"standbys_on_own":      {map[string]any{"server": map[string]any{"replicas": 2, "database": map[string]any{"url": "postgres://m@db/m"}}}, "ReadWriteMany"},
-		"standbys_with_pods":   {map[string]any{"worker": map[string]any{"perSandbox": true}, "server": map[string]any{"replicas": 2, "database": map[string]any{"url": "postgres://m@db/m"}, "persistence": map[string]any{"accessModes": []any{"ReadWriteMany"}}}}, "server.replicas 1"},
 		"digest":               {map[string]any{"image": map[string]any{"digest": "sha256:12"}}, "digest"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -32,6 +32,8 @@ func (s search) hold(ctx context.Context, w sandbox.WorkspaceID) (p *place, rele
 	if s.cfg.Supplier != nil {
 		if p, release, err = (supplied{s.Driver}).held(s.spec.ID); p == nil && err == nil {
 			p, release, err = (supplied{s.Driver}).give(ctx, w, s.spec, s.checkpoint)
+		} else if err == nil && w != "" {
+			s.cfg.Supplier.Claim(p.member.record.ID, w) // the id does not change
 		}
 		return p, release, false, err
 	}

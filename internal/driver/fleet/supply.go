@@ -17,6 +17,8 @@ type Supplier interface {
 	// Supply makes a worker, and returns when connected is closed. After an error the caller calls Release. Errors: QuotaExceeded; Unavailable,
 	// with the reason why the worker does not connect; the context's.
 	Supply(ctx context.Context, w Wanted, connected <-chan struct{}) error
+	// Claim says that the box of a worker belongs to a workspace now: a box of the pool had none when its worker was made.
+	Claim(id string, w sandbox.WorkspaceID)
 	// Release removes a worker in the background, until that succeeds. It does not wait.
 	Release(id string)
 	// Close ends the background work.

@@ -31,6 +31,7 @@ type supplier struct {
 	saved    map[string]bool             // guarded by mu; the memory that the next machines can restore, by token
 	ended    []*machine                  // guarded by mu
 	wanted   map[sandbox.ID]fleet.Wanted // guarded by mu
+	claimed  []string                    // guarded by mu; workers and workspaces
 	stops    sync.WaitGroup              // of released machines
 }
 
@@ -55,6 +56,12 @@ func (s *supplier) Supply(ctx context.Context, w fleet.Wanted, connected <-chan 
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+func (s *supplier) Claim(id string, w sandbox.WorkspaceID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.claimed = append(s.claimed, id+" "+string(w))
 }
 
 func (s *supplier) Release(id string) {
