@@ -180,6 +180,15 @@ type Stager interface {
 	Stage(ctx context.Context, w sandbox.WorkspaceID, spec Spec, checkpoint string) (release func(), err error)
 }
 
+// Bringer is a driver whose boxes have hosts of their own, which have no files before their boxes need them.
+type Bringer interface {
+	// Bring has the host of a box get a root filesystem for a Stage that comes later. The host keeps it while it has space. It does nothing if the
+	// box shares its host with others, or if the host has not enough space for more than one such root filesystem.
+	//
+	// Errors: NotFound if there is no box; otherwise as of [Stager].
+	Bring(ctx context.Context, id sandbox.ID, rootfs string) error
+}
+
 // SaveReserver is a driver that saves only a few boxes at a time.
 type SaveReserver interface {
 	// ReserveSave waits until a box of a workspace may be saved. Saves take turns between workspaces. Until release is called,

@@ -67,6 +67,7 @@ type Pool[T any] struct {
 	ready    map[Kind][]*Box[T] // guarded by mu; the oldest first
 	reserved map[Kind]int       // guarded by mu; reservations neither committed nor cancelled
 	wanted   map[Kind]int       // guarded by mu; boxes that there shall be of each kind
+	images   weights            // guarded by mu; the demand for images at the last Plan
 	demand   demand             // guarded by mu
 	created  time.Time          // guarded by mu; time of the last Created
 }
@@ -174,6 +175,7 @@ func (p *Pool[T]) Plan(now time.Time, standing ...Kind) {
 			images[k]++
 		}
 	}
+	p.images = images
 	old := p.wanted
 	p.wanted = map[Kind]int{}
 	if !p.blank {
@@ -218,6 +220,20 @@ func (p *Pool[T]) Planned() []Kind {
 		list = append(list, k)
 	}
 	return list
+}
+
+// Likely returns the digest of the image that a blank box of a kind will probably get; "" if none is in demand.
+func (p *Pool[T]) Likely(blank Kind) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var best Kind
+	most := 0.0
+	for k, n := range p.images {
+		if k.Blank() == blank && (n > most || n == most && k.before(best)) {
+			best, most = k, n
+		}
+	}
+	return best.Digest
 }
 
 // Surplus removes the boxes beyond the plan and the boxes that are too old. The caller destroys

@@ -56,6 +56,7 @@ type Box struct {
 	// Restored: it is from a memory template. Own: it was never in the pool.
 	Restored, Own bool
 	stop          func() // ends its watcher
+	bringing      *bringing
 }
 
 // Furnish gives a blank box its root filesystem, and returns the number of layers for the first
@@ -191,7 +192,11 @@ func (k *Keeper) Reserve(ctx context.Context, w sandbox.WorkspaceID, kind pool.K
 	if k.Templates != nil && k.Templates.Has(kind) {
 		return k.Pool.ReserveOwn(ctx, w, kind)
 	}
-	return k.Pool.Reserve(ctx, w, kind)
+	r := k.Pool.Reserve(ctx, w, kind)
+	if r != nil {
+		r.Box().Value.bringing.endUnless(kind.Digest)
+	}
+	return r
 }
 
 // Run fills the pool until the service closes.
@@ -245,6 +250,9 @@ func (k *Keeper) Plan() {
 	for _, b := range k.Pool.Surplus(time.Now()) {
 		k.Destroy(b)
 	}
+	for _, b := range k.Pool.Boxes() {
+		k.bring(b)
+	}
 }
 
 // Fill makes the boxes that the pool lacks, one after the other.
@@ -276,7 +284,9 @@ func (k *Keeper) add(kind pool.Kind) bool {
 	}
 	if !k.Pool.Add(b) {
 		k.Destroy(b)
+		return true
 	}
+	k.bring(b)
 	return true
 }
 
@@ -375,7 +385,7 @@ func (k *Keeper) make(ctx context.Context, kind pool.Kind, templates Templates) 
 	defer cancel()
 	b := k.Host.NewBox(described.ID)
 	watching, stop := context.WithCancel(b.Context())
-	warm := &pool.Box[Box]{Kind: kind, Value: Box{Box: b, Blank: kind.IsBlank(), stop: stop}}
+	warm := &pool.Box[Box]{Kind: kind, Value: Box{Box: b, Blank: kind.IsBlank(), stop: stop, bringing: &bringing{}}}
 	if img != nil && templates != nil {
 		warm.Value.Handle, err = templates.Restore(ctx, b, described, img)
 		warm.Value.Restored = warm.Value.Handle != nil
@@ -454,6 +464,7 @@ func (k *Keeper) watch(ctx context.Context, warm *pool.Box[Box]) {
 func (k *Keeper) Destroy(warm *pool.Box[Box]) {
 	b := &warm.Value
 	b.stop()
+	b.bringing.endUnless("")
 	_ = b.Agent.Close() // does not fail
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.Context()), destroyTimeout)
 	defer cancel()

@@ -44,6 +44,9 @@ type Config struct {
 	LostAfter time.Duration
 	// Supplier makes a worker for each box; nil: boxes are placed on the workers that join.
 	Supplier Supplier
+	// BringMax is the size of the largest root filesystem that is brought to a supplied worker before its box needs one: there is space for another
+	// beside it.
+	BringMax int64
 }
 
 // Driver is a driver whose boxes are on workers. It is safe for concurrent use.
@@ -59,6 +62,7 @@ type Driver struct {
 	joining sync.Mutex // held while a worker is recorded for the first time; before mu
 
 	board
+	bringer
 }
 
 var (
@@ -88,6 +92,10 @@ func New(ctx context.Context, cfg Config) (*Driver, error) {
 		patience: cfg.Remote.Patience, most: cfg.Limit, roster: roster{ids: map[string]*member{}}, places: map[sandbox.ID]*place{}, expected: map[string]*expectation{},
 	}}
 	d.life, d.end = context.WithCancel(context.Background())
+	d.bringer.to = &d.board
+	if cfg.Supplier != nil {
+		d.bringer.most = cfg.BringMax
+	}
 	for _, r := range records {
 		d.enlist(&member{boxes: remote.New(cfg.Remote), record: r})
 	}

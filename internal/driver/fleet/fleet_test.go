@@ -261,7 +261,7 @@ func (r *rig) open(t *testing.T) *fleet.Driver {
 	t.Helper()
 	saved := fake.New(fake.NewHost(t.TempDir()))
 	d, err := fleet.New(t.Context(), fleet.Config{
-		Rows: &r.rows, Limit: r.limit, Supplier: r.supplier, LostAfter: r.lost,
+		Rows: &r.rows, Limit: r.limit, Supplier: r.supplier, LostAfter: r.lost, BringMax: 1 << 30,
 		Remote: remote.Config{Installation: "i", Saved: saved, Patience: r.patience, Log: slog.New(slog.DiscardHandler)},
 	})
 	if err != nil {

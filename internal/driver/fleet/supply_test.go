@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -242,6 +243,53 @@ func TestWorkerLostBeforeItsBox(t *testing.T) {
 		s.lost(s.wanted[box.ID].ID, "the Pod was evicted")
 	}
 	if err := r.driver().Destroy(within(t), box.ID); err != nil {
+		t.Errorf("Destroy() = %v", err)
+	}
+	s.wantNone(t)
+}
+
+// TestBoxOfThePool checks that the root filesystem of a box comes before its sandbox does, and that the supplier learns the workspace of the sandbox.
+func TestBoxOfThePool(t *testing.T) {
+	r, s := newSupplied(t)
+	d := r.control.Load()
+	if err := d.Bring(within(t), sandbox.NewID(), rootfs); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("Bring() = %v without a box, want not found", err)
+	}
+	if n := s.count(); n != 0 {
+		t.Errorf("there are %d machines without a box", n)
+	}
+	box := spec()
+	box.RootFS = ""
+	if _, err := d.Create(within(t), box); err != nil {
+		t.Fatalf("Create() = %v", err)
+	}
+	files := func() []string {
+		t.Helper()
+		list, err := filepath.Glob(filepath.Join(s.only(t).dir, "*", "images", "*.erofs"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	if list := files(); len(list) != 0 {
+		t.Fatalf("the worker has %v before it needs anything", list)
+	}
+	if err := d.Bring(within(t), box.ID, rootfs); err != nil {
+		t.Errorf("Bring() = %v", err)
+	}
+	if list := files(); len(list) != 1 {
+		t.Errorf("the worker has %v, want the root filesystem", list)
+	}
+	box.RootFS = rootfs
+	release, err := d.Stage(within(t), "ws_1", box, "")
+	if err != nil {
+		t.Fatalf("Stage() = %v", err)
+	}
+	release()
+	if want := s.only(t).id.ID + " ws_1"; len(s.claimed) != 1 || s.claimed[0] != want {
+		t.Errorf("claimed are %q, want %q", s.claimed, want)
+	}
+	if err := d.Destroy(within(t), box.ID); err != nil {
 		t.Errorf("Destroy() = %v", err)
 	}
 	s.wantNone(t)

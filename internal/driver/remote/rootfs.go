@@ -33,6 +33,15 @@ type image struct {
 	size   int64
 }
 
+// SizeOf returns the size of the files of a root filesystem. Errors: Invalid.
+func SizeOf(rootfs string) (n int64, err error) {
+	images, err := imagesOf(rootfs)
+	for _, i := range images {
+		n += i.size
+	}
+	return n, err
+}
+
 // imagesOf returns the files of a root filesystem; none for "". Errors: Invalid.
 func imagesOf(rootfs string) ([]image, error) {
 	digest, err := digestOf(rootfs)
