@@ -92,8 +92,8 @@ func (b bench) show(what string, plain time.Duration, times ...time.Duration) ti
 	return median
 }
 
-// plainPods measures Pods whose only container prints a line.
-func (b *bench) plainPods() {
+// plainPod measures a Pod whose only container prints a line.
+func (b *bench) plainPod() {
 	var times []time.Duration
 	for i := range benchRounds {
 		name := fmt.Sprint("bench-", i)
@@ -117,6 +117,11 @@ func (b *bench) plainPods() {
 		kubectl(b.t, "", "delete", "pod", name, "--now", "--wait=false")
 	}
 	b.pod = b.show("plain Pod, kubectl run to first output", 0, times...)
+}
+
+// plainPods is plainPod, and measures many such Pods at once.
+func (b *bench) plainPods() {
+	b.plainPod()
 	var many strings.Builder
 	for i := range benchAtOnce {
 		fmt.Fprintf(&many, `

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/modbox/modbox/client"
-	"github.com/modbox/modbox/test/testserver"
 )
 
 // perSandbox is an installation whose sandboxes have Pods of their own.
@@ -46,10 +45,7 @@ func installPerSandbox(t *testing.T) perSandbox {
 	if err != nil {
 		t.Fatalf("the objects of the chart: %v", err)
 	}
-	// The kubelets here do not look after the disk, so Pods with a disk limit would fit on no node.
-	for _, node := range strings.Fields(kubectl(t, "", "get", "nodes", "-o", "jsonpath={.items[*].metadata.name}")) {
-		kubectl(t, "", "patch", "node", node, "--subresource=status", "--type=merge", "-p", `{"status": {"capacity": {"ephemeral-storage": "500Gi"}, "allocatable": {"ephemeral-storage": "500Gi"}}}`)
-	}
+	permitDisks(t)
 	makeNamespace(t, perSandboxNamespace)
 	// The rights are for a service account of the namespace for which the chart was rendered.
 	apply(t, strings.ReplaceAll(string(manifest), "namespace: modbox\n", "namespace: "+perSandboxNamespace+"\n"), "--namespace", perSandboxNamespace)
@@ -69,6 +65,14 @@ func installPerSandbox(t *testing.T) perSandbox {
 	return p
 }
 
+// permitDisks has nodes say that they have disk space: the kubelets here do not look after the disk, so Pods with a disk limit would fit on none.
+func permitDisks(t *testing.T) {
+	t.Helper()
+	for _, node := range strings.Fields(kubectl(t, "", "get", "nodes", "-o", "jsonpath={.items[*].metadata.name}")) {
+		kubectl(t, "", "patch", "node", node, "--subresource=status", "--type=merge", "-p", `{"status": {"capacity": {"ephemeral-storage": "500Gi"}, "allocatable": {"ephemeral-storage": "500Gi"}}}`)
+	}
+}
+
 // TestPodPerSandbox installs the chart with a Pod for each sandbox.
 func TestPodPerSandbox(t *testing.T) {
 	p := installPerSandbox(t)
@@ -80,6 +84,7 @@ func TestPodPerSandbox(t *testing.T) {
 	t.Run("space", p.space)
 	t.Run("away", p.away)
 	t.Run("bench", p.bench)
+	t.Run("pool", p.pool)
 	t.Run("crash", p.crash)
 }
 
@@ -321,100 +326,11 @@ func (p perSandbox) away(t *testing.T) {
 	}
 }
 
-// bench measures creates without a pool and with one, and resumes, beside plain Pods. It fails only if a call fails.
-func (p perSandbox) bench(t *testing.T) {
-	if os.Getenv("MODBOX_TEST_CLUSTER_BENCH") != "1" {
-		t.Skip("takes minutes: set MODBOX_TEST_CLUSTER_BENCH=1")
-	}
-	b := bench{Server: &testserver.Server{Client: p.Client}, t: t}
-	b.plainPods()
-	first := func(cpu string) string {
-		sb, err := p.Sandboxes.Create(t.Context(), client.CreateOptions{Image: "modbox/base", Resources: client.Resources{CPU: cpu}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.echo(sb.ID)
-		return sb.ID
-	}
-	remove := func(id string) {
-		if _, err := p.Sandboxes.Delete(t.Context(), id); err != nil {
-			t.Error(err)
-		}
-		p.none(t, "after the end of the sandbox")
-	}
-	for _, cpu := range []string{"250m", "500m", "1"} {
-		var creates, pauses, resumes []time.Duration
-		for range benchRounds {
-			var id string
-			creates = append(creates, timed(func() { id = first(cpu) }))
-			pauses = append(pauses, timed(func() {
-				if _, err := p.Sandboxes.Pause(t.Context(), id); err != nil {
-					t.Error(err)
-				}
-			}))
-			resumes = append(resumes, timed(func() { b.echo(id) }))
-			remove(id)
-		}
-		b.show("a Pod for each sandbox, CPU "+cpu+": create to first output", b.pod, creates...)
-		b.show("a Pod for each sandbox, CPU "+cpu+": pause", b.pod, pauses...)
-		b.show("a Pod for each sandbox, CPU "+cpu+": resume to first output", b.pod, resumes...)
-	}
-	var wg sync.WaitGroup
-	ids := make([]string, 10)
-	b.show("a Pod for each sandbox: 10 creates at once, all first outputs", b.pod, timed(func() {
-		for i := range ids {
-			wg.Go(func() { ids[i] = first("") })
-		}
-		wg.Wait()
-	}))
-	for _, id := range ids {
-		if _, err := p.Sandboxes.Delete(t.Context(), id); err != nil {
-			t.Error(err)
-		}
-	}
-	p.none(t, "after the end of all sandboxes")
-
-	p.set(t, "MODBOX_POOL_SIZE=2")
-	var warm []time.Duration
-	for round := 0; round < 4*benchRounds && len(warm) < benchRounds; round++ {
-		until(t, "the Pods of the pool are there", func() bool { return len(p.workers(t)) > 2 })
-		waiting := p.pods(t, ".metadata.labels.modbox/sandbox")
-		var id string
-		took := timed(func() { id = first("") })
-		if p.fromPool(t, id) {
-			warm = append(warm, took)
-			if !slices.Contains(waiting, id) {
-				t.Errorf("the sandbox %s is none of the Pods %v, which waited for a sandbox", id, waiting)
-			}
-		}
-		if _, err := p.Sandboxes.Delete(t.Context(), id); err != nil {
-			t.Error(err)
-		}
-	}
-	b.show("a Pod for each sandbox: create to first output, with a box of the pool", b.pod, warm...)
-	p.set(t, "MODBOX_POOL_SIZE-")
-	p.none(t, "without a pool")
-}
-
 // set starts the server anew with other environment variables: NAME=value, or NAME- to remove it.
 func (perSandbox) set(t *testing.T, variables ...string) {
 	t.Helper()
 	kubectl(t, "", append([]string{"-n", perSandboxNamespace, "set", "env", "statefulset/modbox"}, variables...)...)
 	kubectl(t, "", "-n", perSandboxNamespace, "rollout", "status", "--timeout", timeLimit.String(), "statefulset/modbox")
-}
-
-// fromPool reports whether a sandbox was given a box of the pool.
-func (p perSandbox) fromPool(t *testing.T, id string) bool {
-	t.Helper()
-	for ev, err := range p.Sandboxes.Events(id, client.EventsOptions{}).All(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if ev.Data["from_pool"] == "true" {
-			return true
-		}
-	}
-	return false
 }
 
 // crash kills the server in the middle of creates, and checks that no Pod remains but the Pods of sandboxes that exist.

@@ -36,38 +36,9 @@ const (
 
 // TestStandbys installs the chart with two servers and PostgreSQL, and kills the active server again and again while clients call it.
 func TestStandbys(t *testing.T) {
-	address := address(t)
-	manifest, err := os.ReadFile(os.Getenv("MODBOX_TEST_CHART_STANDBYS"))
-	if err != nil {
-		t.Fatalf("the objects of the chart: %v", err)
-	}
-	startDatabase(t, address, "password-of-the-test")
-	makeNamespace(t, "standbys")
-	apply(t, "{apiVersion: v1, kind: Secret, metadata: {name: database}, stringData: {password: password-of-the-test}}", "--namespace", "standbys")
-	apply(t, string(manifest), "--namespace", "standbys")
-	in := func(args ...string) string {
-		t.Helper()
-		return kubectl(t, "", append([]string{"-n", "standbys"}, args...)...)
-	}
-	in("rollout", "status", "--timeout", timeLimit.String(), "statefulset/modbox-worker")
-	active := func() (pod string) {
-		t.Helper()
-		until(t, "a server is ready", func() bool {
-			pod, _, _ = strings.Cut(in("get", "pods", "-l", "app.kubernetes.io/component=server", "-o", `jsonpath={range .items[?(@.status.containerStatuses[0].ready==true)]}{.metadata.name}{"\n"}{end}`), "\n")
-			return pod != ""
-		})
-		return pod
-	}
-	dir := serverVolume(t, "standbys", "modbox-state")
-	importImage(t, "standbys", active(), dir, "modbox/base")
-	token, err := os.ReadFile(filepath.Join(dir, "state/token"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.New("http://"+in("get", "service", "modbox", "-o", "jsonpath={.spec.clusterIP}"), strings.TrimSpace(string(token)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := installStandbys(t, "standbys", os.Getenv("MODBOX_TEST_CHART_STANDBYS"))
+	s.in(t, "rollout", "status", "--timeout", timeLimit.String(), "statefulset/modbox-worker")
+	c := s.Client
 
 	var operations atomic.Int64
 	ctx, cancel := context.WithCancel(t.Context())
@@ -92,25 +63,80 @@ func TestStandbys(t *testing.T) {
 		answered := operations.Load()
 		until(t, "calls are answered with success", func() bool { return operations.Load() >= answered+stormCallers })
 		<-time.After(time.Duration(random.IntN(3000)) * time.Millisecond) // the moment is random on purpose: between any two steps of any of the calls
-		pod := active()
-		killServer(t, pod)
-		killed := time.Now()
-		in("delete", "pod", pod, "--force", "--grace-period", "0") // else its container is started again later and later
-		until(t, "the other server answers", func() bool {
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-			defer cancel()
-			_, err := c.Sandboxes.Get(ctx, "sbx-none")
-			return client.IsCode(err, client.NotFound)
-		})
-		longest = max(longest, time.Since(killed))
+		longest = max(longest, s.takeOver(t))
 	}
 	cancel()
 	wg.Wait()
 	for _, caller := range all {
 		caller.verify(t)
 	}
-	checkOrphans(t, c, filepath.Join(dir, "state"))
+	checkOrphans(t, c, filepath.Join(s.dir, "state"))
 	t.Logf("%d kills, %d operations; after a kill the other server answered within %v", kills, operations.Load(), longest)
+}
+
+// standbys is an installation with two servers.
+type standbys struct {
+	*client.Client
+	namespace string
+	dir       string // the volume of the servers
+}
+
+// in runs kubectl in the namespace of the servers.
+func (s standbys) in(t *testing.T, args ...string) string {
+	t.Helper()
+	return kubectl(t, "", append([]string{"-n", s.namespace}, args...)...)
+}
+
+// active returns the Pod of the server that is active.
+func (s standbys) active(t *testing.T) (pod string) {
+	t.Helper()
+	until(t, "a server is ready", func() bool {
+		pod, _, _ = strings.Cut(s.in(t, "get", "pods", "-l", "app.kubernetes.io/component=server", "-o", `jsonpath={range .items[?(@.status.containerStatuses[0].ready==true)]}{.metadata.name}{"\n"}{end}`), "\n")
+		return pod != ""
+	})
+	return pod
+}
+
+// installStandbys installs the chart with two servers and PostgreSQL; the file has the objects of the chart.
+func installStandbys(t *testing.T, namespace, file string) standbys {
+	t.Helper()
+	address := address(t)
+	manifest, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("the objects of the chart: %v", err)
+	}
+	startDatabase(t, address, "password-of-the-test")
+	makeNamespace(t, namespace)
+	apply(t, "{apiVersion: v1, kind: Secret, metadata: {name: database}, stringData: {password: password-of-the-test}}", "--namespace", namespace)
+	// The rights are for a service account of the namespace for which the chart was rendered.
+	apply(t, strings.ReplaceAll(string(manifest), "namespace: modbox\n", "namespace: "+namespace+"\n"), "--namespace", namespace)
+	s := standbys{namespace: namespace, dir: serverVolume(t, namespace, "modbox-state")}
+	importImage(t, namespace, s.active(t), s.dir, "modbox/base")
+	token, err := os.ReadFile(filepath.Join(s.dir, "state/token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Client, err = client.New("http://"+s.in(t, "get", "service", "modbox", "-o", "jsonpath={.spec.clusterIP}"), strings.TrimSpace(string(token)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// takeOver kills the active server, waits until the other answers, and returns after how long it does.
+func (s standbys) takeOver(t *testing.T) time.Duration {
+	t.Helper()
+	pod := s.active(t)
+	killServer(t, pod)
+	killed := time.Now()
+	s.in(t, "delete", "pod", pod, "--force", "--grace-period", "0") // else its container is started again later and later
+	until(t, "the other server answers", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		_, err := s.Sandboxes.Get(ctx, "sbx-none")
+		return client.IsCode(err, client.NotFound)
+	})
+	return time.Since(killed)
 }
 
 // startDatabase starts PostgreSQL for Pods.
