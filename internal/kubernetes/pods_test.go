@@ -205,17 +205,15 @@ func TestPodHasTheLimitsOfItsBox(t *testing.T) {
 func TestPodsOfAnEarlierServer(t *testing.T) {
 	kept, unknown, own, gone := worker.NewSuppliedID(), worker.NewSuppliedID(), worker.NewSuppliedID(), worker.NewSuppliedID()
 	otherApp, otherInstallation := existing(worker.NewSuppliedID(), epoch-1), existing(worker.NewSuppliedID(), epoch-1)
-	otherApp.Labels["app"], otherApp.Name = "other", "zzz-app"
-	otherInstallation.Labels["modbox/installation"], otherInstallation.Name = "i2", "zzz-installation"
+	otherApp.Labels["app"], otherInstallation.Labels["modbox/installation"] = "other", "i2"
 	later := existing(worker.NewSuppliedID(), epoch+1)
-	later.Name = "zzz-later"
 	other := existing("modbox-0", epoch-1) // it has the labels, but no server gives such an id
 	c := newCluster(t, time.Hour, existing(kept, epoch-1), existing(unknown, epoch-1), existing(own, epoch), otherApp, otherInstallation, later, other)
 	c.start(t, kept, gone)
 	if got, want := <-c.lost, gone+" the Pod of the sandbox was deleted while the server was away"; got != want {
 		t.Errorf("lost %q, want %q", got, want)
 	}
-	c.becomes(t, "modbox-0", strings.ToLower(kept), "zzz-app", "zzz-installation", "zzz-later")
+	c.becomes(t, slices.Sorted(slices.Values([]string{"modbox-0", strings.ToLower(kept), otherApp.Name, otherInstallation.Name, later.Name}))...)
 }
 
 // TestReplacedServer checks that a server deletes no Pod after another has taken over.

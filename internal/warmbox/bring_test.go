@@ -27,7 +27,16 @@ func (d bringer) Bring(ctx context.Context, id sandbox.ID, rootfs string) error 
 	return context.Cause(ctx)
 }
 
-func (bringer) Destroy(context.Context, sandbox.ID) error { return nil }
+// Destroy waits for the end of a transfer.
+func (d bringer) Destroy(_ context.Context, id sandbox.ID) error {
+	select {
+	case what := <-d.ended:
+		d.ended <- what
+	case <-time.After(time.Minute):
+		d.ended <- fmt.Sprint(id, " is destroyed during its transfer")
+	}
+	return nil
+}
 
 // TestBlankBoxesGetTheLikelyImage: the files of the image in most demand are brought once to the host of a blank box, until the box is destroyed or
 // a sandbox of another image gets it.
