@@ -161,9 +161,9 @@ type Placer interface {
 	// TakesSandbox reports whether a box without a sandbox may get one: its host is not being drained, and is not out of reach for long.
 	TakesSandbox(id sandbox.ID) bool
 	// MakeRoom returns which of spare, boxes without a sandbox, are to be destroyed so that a host has space for the box of spec, after Stage of that has
-	// returned [ErrFull]: none that is not necessary, and rather the first than the last of the list. It returns none if that does not help: a host has
-	// space, or the boxes are not enough on any host, or only on hosts that cannot restore the checkpoint, if there is one.
-	MakeRoom(ctx context.Context, spec Spec, checkpoint string, spare []sandbox.ID) []sandbox.ID
+	// returned [ErrFull]: none that is not necessary, and rather the first than the last of the list; none if a host has space by now. It reports false
+	// if that does not help: the boxes are not enough on any host, or only on hosts that cannot restore the checkpoint, if there is one.
+	MakeRoom(ctx context.Context, spec Spec, checkpoint string, spare []sandbox.ID) (boxes []sandbox.ID, ok bool)
 }
 
 // Stager is a driver that brings files to where boxes are made, which may take long. Create, Furnish and Restore

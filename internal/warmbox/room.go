@@ -36,14 +36,15 @@ func (k *Keeper) makeRoom(ctx context.Context, spec driver.Spec, checkpoint stri
 		spare = append(spare, b.Value.ID)
 		byID[b.Value.ID] = b
 	}
-	var boxes []*pool.Box[Box]
-	for _, id := range d.MakeRoom(ctx, spec, checkpoint, spare) {
-		boxes = append(boxes, byID[id])
-	}
-	if len(boxes) == 0 {
+	ids, ok := d.MakeRoom(ctx, spec, checkpoint, spare)
+	if !ok {
 		return false
 	}
-	if !k.Pool.Take(boxes) { // a sandbox got one of them meanwhile
+	var boxes []*pool.Box[Box]
+	for _, id := range ids {
+		boxes = append(boxes, byID[id])
+	}
+	if len(boxes) == 0 || !k.Pool.Take(boxes) { // there is space by now, or a sandbox got one of them meanwhile
 		return ctx.Err() == nil
 	}
 	k.Logger.Info("boxes of the pool are given up for a sandbox", "sandbox", spec.ID, "boxes", len(boxes))

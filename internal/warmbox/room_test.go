@@ -22,6 +22,7 @@ type full struct {
 	mu        sync.Mutex
 	free      int          // guarded by mu; negative: no box that is destroyed helps
 	destroyed []sandbox.ID // guarded by mu
+	late      bool         // guarded by mu; there is space after the first Stage
 	steal     int          // guarded by mu; how often another takes the space that a box leaves
 }
 
@@ -37,13 +38,17 @@ func (d *full) Stage(context.Context, sandbox.WorkspaceID, driver.Spec, string) 
 
 func (d *full) TakesSandbox(sandbox.ID) bool { return true }
 
-func (d *full) MakeRoom(_ context.Context, _ driver.Spec, _ string, spare []sandbox.ID) []sandbox.ID {
+func (d *full) MakeRoom(_ context.Context, _ driver.Spec, _ string, spare []sandbox.ID) ([]sandbox.ID, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.free < 0 || len(spare) == 0 {
-		return nil
+	if d.late {
+		d.late, d.free = false, 1
+		return nil, true
 	}
-	return spare[:1]
+	if d.free < 0 || len(spare) == 0 {
+		return nil, false
+	}
+	return spare[:1], true
 }
 
 func (d *full) Destroy(_ context.Context, id sandbox.ID) error {
@@ -61,10 +66,12 @@ func (d *full) Destroy(_ context.Context, id sandbox.ID) error {
 func TestBoxesGiveWay(t *testing.T) {
 	for name, c := range map[string]struct {
 		free, steal int
+		late        bool
 		want        []sandbox.ID // destroyed
 		full        bool
 	}{
 		"space":                  {free: 1},
+		"space a moment later":   {late: true},
 		"no space":               {want: []sandbox.ID{"a"}},
 		"space that others take": {steal: 1, want: []sandbox.ID{"a", "b"}},
 		"all space others take":  {steal: 9, want: []sandbox.ID{"a", "b", "c"}, full: true},
@@ -74,7 +81,7 @@ func TestBoxesGiveWay(t *testing.T) {
 			work := background.New()
 			work.Start()
 			defer func() { work.Cancel(); synctest.Wait() }()
-			host, d, boxes := maker{work: work}, &full{free: c.free, steal: c.steal}, pool.New[Box](5, false)
+			host, d, boxes := maker{work: work}, &full{free: c.free, steal: c.steal, late: c.late}, pool.New[Box](5, false)
 			k := New(Config{}, Deps{Pool: boxes, Host: host, Images: host, Driver: d, Work: work, Logger: slog.New(slog.DiscardHandler)})
 			for _, id := range []sandbox.ID{"a", "b", "c"} {
 				boxes.Add(&pool.Box[Box]{Kind: pool.Kind{Digest: "data"}, Started: time.Now(), Value: Box{Box: host.NewBox(id), stop: func() {}}})

@@ -188,7 +188,9 @@ type drained struct {
 
 func (drained) TakesSandbox(id sandbox.ID) bool { return id == "stays" }
 
-func (drained) MakeRoom(context.Context, driver.Spec, string, []sandbox.ID) []sandbox.ID { return nil }
+func (drained) MakeRoom(context.Context, driver.Spec, string, []sandbox.ID) ([]sandbox.ID, bool) {
+	return nil, false
+}
 
 func (d drained) Destroy(_ context.Context, id sandbox.ID) error {
 	d.destroyed <- id

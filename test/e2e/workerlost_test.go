@@ -8,7 +8,7 @@ import (
 	"github.com/modbox/modbox/client"
 )
 
-// TestLostWorker kills a worker, whose processes go on, and does not start it again: its sandboxes end and say why. When the worker is back at last, what
+// TestLostWorker kills a worker, whose processes go on, and does not start it again: its sandboxes end and say why. When the worker is back, what
 // runs there has ended, and it gets sandboxes again.
 func TestLostWorker(t *testing.T) {
 	s, workers := startWithWorkers(t, 2, "--worker-lost-after", "30s", "--pool-size", "0")

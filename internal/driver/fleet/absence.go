@@ -19,18 +19,23 @@ type absence struct {
 	link   int
 }
 
+// back reports whether the absence is over.
+//
+// Preconditions: the mu of the board is held.
+func (a absence) back() bool { return a.member.connected || a.member.link != a.link || a.member.gone() }
+
 // absences has how often in a row each worker was away.
 type absences map[absence]int
 
-// look counts the workers that are away, and returns the lost workers. While no worker is connected none is lost, and all have their whole time
-// afterwards: it is perhaps the server that nobody reaches.
+// look counts the workers that are away, and returns the lost workers. While more workers are away than connected, none is lost, and all have their
+// whole time afterwards: it is perhaps the server that nobody reaches.
 func (a absences) look(away []absence, connected int) (lost []absence) {
 	for old := range a {
-		if connected == 0 || !slices.Contains(away, old) {
+		if connected < len(away) || !slices.Contains(away, old) {
 			delete(a, old)
 		}
 	}
-	if connected == 0 {
+	if connected < len(away) {
 		return nil
 	}
 	for _, m := range away {
@@ -86,15 +91,20 @@ func (d absent) lost(a absence) error {
 	id := a.member.record.ID // does not change
 	if worker.Supplied(id) {
 		d.mu.Lock()
-		why := whyLost(a.member)
+		back, why := a.back(), whyLost(a.member)
+		if !back {
+			supplied(d).markLost(a.member, why)
+		}
 		d.mu.Unlock()
-		supplied(d).lose(id, why)
+		if !back {
+			supplied(d).closeLost(a.member, why)
+		}
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(d.life, saveTimeout)
 	defer cancel()
-	m, w, err := d.change(ctx, id, worker.Lost, func(m *member) error {
-		if m.connected || m.link != a.link || m.gone() {
+	m, w, err := d.change(ctx, id, worker.Lost, func(*member) error {
+		if a.back() {
 			return errBack
 		}
 		return nil

@@ -28,7 +28,7 @@ func (r *rig) wantStatus(t *testing.T, name string, want worker.Status) {
 // without boxes.
 func TestLostWorker(t *testing.T) {
 	r := newRig(t, brief, 8*gib, gib)
-	r.lost = 2 * time.Second
+	r.lost = 6 * time.Second
 	r.reopen(t, r.driver())
 	a := r.machines[0]
 	s, h := r.started(t, gib)
@@ -84,7 +84,7 @@ func TestLostWorker(t *testing.T) {
 // TestLostWorkerIsRemoved checks that a lost worker that is removed does not come back.
 func TestLostWorkerIsRemoved(t *testing.T) {
 	r := newRig(t, brief, 8*gib, gib)
-	r.lost = 2 * time.Second
+	r.lost = 6 * time.Second
 	r.reopen(t, r.driver())
 	s, _ := r.started(t, gib)
 	r.wantOn(t, s.ID, "a")

@@ -51,7 +51,7 @@ func newPoll(list []*member, patient time.Duration, ask func(*member) error) *po
 // goesOn reports whether another round may bring answers.
 func (p *poll) goesOn() bool { return len(p.left)+len(p.silent) > 0 }
 
-// round asks the next workers and receives answers, also of rounds before, until all whom it has asked have answered, or no more answers are worth a
+// round asks the next workers and receives answers, also of rounds before, until all workers that it has asked have answered, or no more answers are worth a
 // wait: after a worker has agreed, or while there are others to ask. The last round waits for all answers, or a worker that agrees.
 func (p *poll) round() {
 	n := min(askAtOnce, len(p.left))

@@ -17,13 +17,13 @@ type option struct {
 }
 
 // MakeRoom implements [driver.Placer].
-func (d *Driver) MakeRoom(ctx context.Context, spec driver.Spec, checkpoint string, spare []sandbox.ID) []sandbox.ID {
-	options := d.options(spec, checkpoint != "", spare)
+func (d *Driver) MakeRoom(ctx context.Context, spec driver.Spec, checkpoint string, spare []sandbox.ID) (boxes []sandbox.ID, ok bool) {
+	options := d.options(spec, spare)
 	if len(options) == 0 {
-		return nil
+		return nil, false
 	}
 	if checkpoint == "" || d.isOnly(options[0].member) {
-		return options[0].boxes
+		return options[0].boxes, true
 	}
 	list := make([]*member, len(options))
 	for i, o := range options {
@@ -33,15 +33,15 @@ func (d *Driver) MakeRoom(ctx context.Context, spec driver.Spec, checkpoint stri
 	for asked.goesOn() {
 		asked.round()
 		if i := slices.IndexFunc(options, func(o option) bool { return asked.agreed[o.member] }); i >= 0 {
-			return options[i].boxes
+			return options[i].boxes, true
 		}
 	}
-	return nil
+	return nil, false
 }
 
-// options returns the workers that get space for the box of spec when some of spare are destroyed, the worker that loses the least memory in boxes
-// first; none if the box has a place or, unless it is restored, if a worker has space.
-func (b *board) options(spec driver.Spec, restored bool, spare []sandbox.ID) (list []option) {
+// options returns the workers that have space for the box of spec, or get it when some of spare are destroyed, the worker that loses the least memory in
+// boxes first; none if the box has a place.
+func (b *board) options(spec driver.Spec, spare []sandbox.ID) (list []option) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.places[spec.ID] != nil {
@@ -50,12 +50,12 @@ func (b *board) options(spec driver.Spec, restored bool, spare []sandbox.ID) (li
 	for _, m := range b.members {
 		switch {
 		case !b.takes(m):
-		case !b.fits(m, spec):
-			if o := b.option(m, m.promised+spec.Resources.MemoryBytes-b.limit(m), spare); o.memory > 0 {
+		case b.fits(m, spec):
+			list = append(list, option{member: m})
+		default:
+			if o := b.option(m, m.promised+spec.Resources.MemoryBytes-b.limit(m), spare); o.member != nil {
 				list = append(list, o)
 			}
-		case !restored:
-			return nil
 		}
 	}
 	slices.SortStableFunc(list, func(x, y option) int { return cmp.Or(cmp.Compare(x.memory, y.memory), order(x.member, y.member)) })

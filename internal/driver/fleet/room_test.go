@@ -34,8 +34,8 @@ func TestMakeRoom(t *testing.T) {
 		if err == nil {
 			release()
 		}
-		if got := r.driver().MakeRoom(within(t), box, "", spare); !slices.Equal(got, want) {
-			t.Errorf("%s: MakeRoom() = %q, want %q", what, got, want)
+		if got, ok := r.driver().MakeRoom(within(t), box, "", spare); !slices.Equal(got, want) || ok != (len(want) > 0 || memory <= gib/2) {
+			t.Errorf("%s: MakeRoom() = %q, %v, want %q", what, got, ok, want)
 		}
 	}
 	all := []sandbox.ID{small, large, last, other}
@@ -47,7 +47,7 @@ func TestMakeRoom(t *testing.T) {
 	want("too large for any worker", 5*gib, all)
 	want("the boxes are too small", 2*gib, []sandbox.ID{small, sandbox.NewID()})
 	want("no boxes", gib, nil)
-	if got := r.driver().MakeRoom(within(t), driver.Spec{ID: sandbox1, Resources: sandbox.Resources{MemoryBytes: 4 * gib}}, "", all); len(got) != 0 {
+	if got, ok := r.driver().MakeRoom(within(t), driver.Spec{ID: sandbox1, Resources: sandbox.Resources{MemoryBytes: 4 * gib}}, "", all); ok {
 		t.Errorf("MakeRoom() for a box that has a place = %q", got)
 	}
 }
@@ -69,14 +69,17 @@ func TestMakeRoomForAMemory(t *testing.T) {
 		t.Fatalf("Stage() = %v, want that there is no space where the memory can be restored", err)
 	}
 	spare := []sandbox.ID{last.ID, filler.ID}
-	if got := r.driver().MakeRoom(within(t), paused, dir, spare); !slices.Equal(got, []sandbox.ID{filler.ID}) {
+	if got, ok := r.driver().MakeRoom(within(t), paused, dir, spare); !ok || !slices.Equal(got, []sandbox.ID{filler.ID}) {
 		t.Errorf("MakeRoom() = %q, want the box on the worker that can restore the memory", got)
 	}
-	if got := r.driver().MakeRoom(within(t), paused, dir, []sandbox.ID{last.ID}); len(got) != 0 {
+	if got, ok := r.driver().MakeRoom(within(t), paused, dir, []sandbox.ID{last.ID}); ok {
 		t.Errorf("MakeRoom() = %q, want none: the other worker cannot restore the memory", got)
 	}
 	if err := r.driver().Destroy(within(t), filler.ID); err != nil {
 		t.Fatal(err)
+	}
+	if got, ok := r.driver().MakeRoom(within(t), paused, dir, []sandbox.ID{last.ID}); !ok || len(got) != 0 {
+		t.Errorf("MakeRoom() = %q, %v, want none: there is space by now", got, ok)
 	}
 	if _, err := r.driver().Restore(within(t), paused, dir); err != nil {
 		t.Fatalf("Restore() = %v", err)

@@ -195,9 +195,22 @@ func (d supplied) lose(id, reason string) {
 		d.mu.Unlock()
 		return
 	}
+	d.markLost(m, reason)
+	d.mu.Unlock()
+	d.closeLost(m, reason)
+}
+
+// markLost gives up the box of a supplied worker. The caller calls closeLost next.
+//
+// Preconditions: d.mu is held.
+func (d supplied) markLost(m *member, reason string) {
 	m.record.Status, m.lost = worker.Gone, reason
 	d.vacateUnused(m)
-	d.mu.Unlock()
+}
+
+// closeLost ends the calls for the box of a supplied worker that is lost.
+func (d supplied) closeLost(m *member, reason string) {
+	id := m.record.ID // does not change
 	d.log.Warn("the worker of a sandbox is lost", "worker", id, "reason", reason)
 	if err := m.boxes.Close(); err != nil {
 		d.log.Error("the connection of a lost worker", "worker", id, "error", err)
