@@ -59,8 +59,8 @@ type Store interface {
 
 // Images finds the images of sandboxes.
 type Images interface {
-	// Resolve returns the image of a digest and the path of its root filesystem. Errors: NotFound.
-	Resolve(ctx context.Context, digest string) (spec.Image, string, error)
+	// Lookup returns the image of a digest, whose files need not be on the disk. Errors: NotFound.
+	Lookup(ctx context.Context, digest string) (spec.Image, error)
 }
 
 // Calls gives access to running sandboxes. [guest.Calls] implements it.
@@ -207,7 +207,7 @@ func (s *Service) Refresh(ctx context.Context, b *box.Box) error {
 
 // image returns the image of a sandbox.
 func (s *Service) image(ctx context.Context, b *box.Box) (spec.Image, error) {
-	img, _, err := s.images.Resolve(ctx, b.Sandbox().ImageDigest)
+	img, err := s.images.Lookup(ctx, b.Sandbox().ImageDigest)
 	if err != nil {
 		return img, fmt.Errorf("image of sandbox %s: %w", b.ID, err)
 	}

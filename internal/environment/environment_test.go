@@ -106,9 +106,7 @@ type records struct{}
 
 func (records) SetEnv(context.Context, sandbox.ID, map[string]string) error { return nil }
 
-func (records) Resolve(context.Context, string) (spec.Image, string, error) {
-	return spec.Image{}, "", nil
-}
+func (records) Lookup(context.Context, string) (spec.Image, error) { return spec.Image{}, nil }
 
 // calls resumes a box when it is paused, after entered.
 type calls struct {

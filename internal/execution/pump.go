@@ -388,7 +388,7 @@ func (p *pump) workingDir(ctx context.Context) (string, error) {
 	if dir := p.x.request.Cwd; dir != "" {
 		return dir, nil
 	}
-	img, _, err := p.service.images.Resolve(ctx, p.x.box.View().Sandbox.ImageDigest)
+	img, err := p.service.images.Lookup(ctx, p.x.box.View().Sandbox.ImageDigest)
 	if err != nil {
 		return "", backoff.Permanent(err)
 	}

@@ -60,8 +60,8 @@ type Sandboxes interface {
 
 // Images finds the image of a sandbox.
 type Images interface {
-	// Resolve returns the image of a digest. Errors: NotFound.
-	Resolve(ctx context.Context, digest string) (spec.Image, string, error)
+	// Lookup returns the image of a digest, whose files need not be on the disk. Errors: NotFound.
+	Lookup(ctx context.Context, digest string) (spec.Image, error)
 }
 
 // Config are the settings of executions.

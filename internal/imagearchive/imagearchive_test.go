@@ -44,6 +44,7 @@ type fixture struct {
 	store   *store.Store
 	dir     string
 	images  *image.Store
+	needed  []string
 }
 
 func newFixture(t *testing.T, url string) *fixture {
@@ -65,7 +66,7 @@ func (f *fixture) restart(records imagearchive.Records) {
 	archives := f.store.Sandboxes.Archives()
 	var err error
 	f.Service, err = imagearchive.Open(f.t.Context(), imagearchive.Config{URL: f.url, KeyFile: f.keyFile, Store: true, Grace: f.grace, Installation: f.home}, imagearchive.Deps{
-		Records: records, Used: archives.Any, Needed: archives.Images, Logger: slog.New(slog.DiscardHandler),
+		Records: records, Used: archives.Any, Needed: func(context.Context) ([]string, error) { return f.needed, nil }, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		f.t.Fatal(err)
@@ -506,6 +507,62 @@ func TestRemoval(t *testing.T) {
 	f.run("the snapshot is removed", func() bool { return !f.Has(snap.Digest) && !f.Has(base) })
 	if !slices.Equal(f.objects(), left) {
 		t.Errorf("a copy of the server has removed objects of the server: %v, want %v", f.objects(), left)
+	}
+}
+
+// TestNeededAgain has a file that is due for its removal and that the root filesystem of an archived sandbox needs again, while the index is the same.
+func TestNeededAgain(t *testing.T) {
+	f := newFixture(t, "file://"+t.TempDir())
+	f.grace = 0
+	f.restart(imagerows.NewStored(f.store.DB))
+	base := f.base()
+	f.needed = []string{base}
+	f.save(base)
+	care := f.Care(f.images.Verifier().Files)
+	f.needed = nil
+	care(t.Context()) // releases
+	f.needed = []string{base}
+	care(t.Context())
+	if !f.Has(base) {
+		t.Fatal("the root filesystem of an archived sandbox is removed")
+	}
+	f.needed = nil
+	care = f.Care(f.images.Verifier().Files) // which looks again, as after an hour
+	care(t.Context())
+	care(t.Context())
+	if f.Has(base) || len(f.objects()) > 0 {
+		t.Errorf("a root filesystem that no sandbox needs stays: %v", f.objects())
+	}
+}
+
+// TestOnlyCopyStays loses the image directory, after which no archived sandbox needs a built-in image whose files are in the object store alone.
+func TestOnlyCopyStays(t *testing.T) {
+	f := newFixture(t, "file://"+t.TempDir())
+	f.grace = 0
+	f.needed = []string{f.base()}
+	base := f.needed[0]
+	f.save(base)
+	f.next()
+	f.needed = nil
+	care := f.Care(f.images.Verifier().Files)
+	twice := func() {
+		care(t.Context())
+		care(t.Context())
+	}
+	twice()
+	if !f.Has(base) {
+		t.Fatal("the only copy of an image is removed")
+	}
+	f.resolve(base)
+	twice()
+	if !f.Has(base) {
+		t.Fatal("the only copy of a layer is removed")
+	}
+	f.export(base)
+	care = f.Care(f.images.Verifier().Files) // which looks again, as after an hour
+	twice()
+	if f.Has(base) {
+		t.Error("an image stays that is on the disk, and that no sandbox needs")
 	}
 }
 

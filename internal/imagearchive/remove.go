@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"os"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/modbox/modbox/internal/image/index"
@@ -29,6 +32,9 @@ type carer struct {
 // takes it back first if an image needs it: the index may have changed while this call read it.
 func (c *carer) care(ctx context.Context) {
 	due := c.s.due(time.Now().Add(-c.s.cfg.Grace))
+	if len(due) > 0 {
+		c.looked = time.Time{} // archived sandboxes may need files though the index is the same
+	}
 	if err := c.release(ctx); err != nil {
 		c.s.failed(ctx, "the stored files that images need cannot be listed", err)
 	} else if err := c.s.removeAll(ctx, due); err != nil {
@@ -56,7 +62,7 @@ func (c *carer) release(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	list := wanted(ix, needed)
+	list := wanted(ix, append(needed, c.alone(ix)...))
 	c.known.keep(list)
 	reached, err := reach(list, &c.known)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -72,6 +78,29 @@ func (c *carer) release(ctx context.Context) error {
 	}
 	c.seen, c.looked = now, time.Now()
 	return nil
+}
+
+// alone returns the digests of images of which a file is in the object store alone: they may be used, as by sandboxes on workers, and a tag of a pulled
+// image may mean another image by now.
+func (c *carer) alone(ix *index.Index) (digests []string) {
+	isAway := func(digest, name string) bool {
+		if !c.s.Has(digest) {
+			return false
+		}
+		_, err := os.Lstat(name)
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	for i := range ix.Images {
+		r := &ix.Images[i]
+		if isMade(r) || !c.s.Has(r.Digest) {
+			continue
+		}
+		list, err := blobs(c.files, r)
+		if err != nil || isAway(r.Digest, c.files.Path(r.Digest)) || slices.ContainsFunc(list, func(b v1.Descriptor) bool { return isAway(b.Digest.String(), c.files.Layout.Blob(b.Digest)) }) {
+			digests = append(digests, r.Digest)
+		}
+	}
+	return digests
 }
 
 // release records which files are needed.

@@ -115,8 +115,14 @@ func (d *sender) look(ctx context.Context) error {
 	d.waiting = slices.DeleteFunc(all, func(img image) bool { return d.s.isStored(img, &d.known) })
 	if len(d.waiting) == 0 {
 		clear(d.turns)
-		clear(d.later)
 	}
+	later := map[string]time.Time{} // without images that were removed
+	for _, img := range d.waiting {
+		if at, failed := d.later[img.key]; failed {
+			later[img.key] = at
+		}
+	}
+	d.later = later
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
 	d.s.waiting = len(d.waiting)

@@ -20,9 +20,10 @@ import (
 
 // images are the images of the tests.
 type images struct {
-	mu   sync.Mutex
-	list []spec.Image
-	fail error // of Resolve from inside provisioning; guarded by mu
+	mu      sync.Mutex
+	list    []spec.Image
+	fail    error // of Resolve from inside provisioning; guarded by mu
+	removed bool  // no image is found; guarded by mu
 	// opening, when set, is called before a root filesystem is opened; guarded by mu.
 	opening func()
 	seen    int // calls of Resolve; guarded by mu
@@ -97,6 +98,12 @@ func (c *images) Resolve(_ context.Context, ref string) (spec.Image, string, err
 }
 
 func (c *images) Lookup(_ context.Context, ref string) (spec.Image, error) {
+	c.mu.Lock()
+	removed := c.removed
+	c.mu.Unlock()
+	if removed {
+		return spec.Image{}, sandbox.Errorf(sandbox.NotFound, "it was removed")
+	}
 	return c.find(func(img *spec.Image) bool { return ref == img.Name || ref == img.Ref() || ref == img.Digest })
 }
 

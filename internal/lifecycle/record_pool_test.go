@@ -319,7 +319,7 @@ func TestPoolGivesUpARemovedImage(t *testing.T) {
 	e := newEnv(t)
 	s := e.startFilled(1)
 	e.images.mu.Lock()
-	e.images.fail = sandbox.Errorf(sandbox.NotFound, "it was removed")
+	e.images.removed = true
 	e.images.mu.Unlock()
 	eventually(t, "the box is gone", func() bool {
 		s.PlanPool()

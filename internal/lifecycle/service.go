@@ -55,6 +55,7 @@ type Images interface {
 	prepare.Images
 	diskuse.Images
 	template.Images
+	execution.Images
 }
 
 // Catalogue chooses images for sandboxes.

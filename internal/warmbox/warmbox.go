@@ -124,6 +124,8 @@ type Store interface {
 type Images interface {
 	// Resolve returns the image of a digest and the path of its root filesystem. Errors: NotFound.
 	Resolve(ctx context.Context, digest string) (spec.Image, string, error)
+	// Lookup returns the image of a digest, whose files need not be on the disk. Errors: NotFound.
+	Lookup(ctx context.Context, digest string) (spec.Image, error)
 }
 
 // Templates restores boxes from memory templates. Package template has one.
@@ -243,7 +245,7 @@ func (k *Keeper) Plan() {
 		if kind.IsBlank() {
 			continue
 		}
-		if _, _, err := k.Images.Resolve(k.ctx, kind.Digest); err != nil {
+		if _, err := k.Images.Lookup(k.ctx, kind.Digest); err != nil {
 			k.Pool.Drop(kind) // the image was removed
 		}
 	}

@@ -137,6 +137,8 @@ func (maker) Starting() int { return 0 }
 
 func (maker) StandingKinds(context.Context) []pool.Kind { return nil }
 
+func (maker) Lookup(context.Context, string) (spec.Image, error) { return spec.Image{}, nil }
+
 func (maker) Resolve(_ context.Context, digest string) (spec.Image, string, error) {
 	return spec.Image{}, digest, nil
 }

@@ -337,8 +337,6 @@ func (i images) Ensure(ctx context.Context, ref string, _ registry.Puller, _ fun
 	return i.Resolve(ctx, ref)
 }
 
-func (images) ForgetBuilt(context.Context, sandbox.WorkspaceID) error { return nil }
-
 func (images) Owned(sandbox.WorkspaceID) (images, left int64, err error) { return 0, 0, nil }
 
 func (images) EvictBuildCache(context.Context, sandbox.WorkspaceID, int64) (bool, error) {

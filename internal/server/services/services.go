@@ -54,10 +54,10 @@ type Ports struct {
 	Driver driver.Driver
 	// Images are the images that sandboxes start from, and Known the same for the catalogue. An
 	// [image.Store] is both.
-	Images Images
+	Images lifecycle.Images
 	Known  catalogue.Images
 	Layers lifecycle.Layers
-	// Installed are the images on this machine that the image routes show and builds add to.
+	// Installed are the images on this machine that the image routes show, builds add to and the end of a workspace removes.
 	Installed  *image.Store
 	Registries *registry.Registries
 	Streams    *stream.Store
@@ -71,12 +71,6 @@ type Ports struct {
 	// Metrics receives the metrics of the services; nil means none.
 	Metrics prometheus.Registerer
 	Logger  *slog.Logger
-}
-
-// Images are the images of sandboxes and workspaces.
-type Images interface {
-	lifecycle.Images
-	teardown.Images
 }
 
 // Config are the settings of the services.
@@ -168,7 +162,7 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 		Builder: s.Builder, Images: ports.Installed, Quotas: s.Lifecycle.Quotas(), Uploads: uploads, Work: s.Lifecycle.Work(),
 		SpoolDir: cfg.Lifecycle.SpoolDir, Network: func() bool { return s.Lifecycle.Networks().Offered() == nil }, Logger: ports.Logger,
 	})
-	emptier := teardown.New(s.Lifecycle, s.Lifecycle.Snapshots(), ports.Images)
+	emptier := teardown.New(s.Lifecycle, s.Lifecycle.Snapshots(), ports.Installed)
 	if s.Accounts, err = auth.NewAccounts(cfg.Accounts, auth.AccountStore{
 		Users: st.Users, Workspaces: st.Workspaces, Members: st.Members, SignIns: st.Sessions, Invitations: st.Invitations, Identities: st.Users,
 	}, s.Auth, emptier, ports.Logger); err != nil {
