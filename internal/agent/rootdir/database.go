@@ -23,11 +23,17 @@ const (
 // the same time.
 var settled = time.Second
 
-// databases has the lines of files that were read, by path. Each command needs two files, and a system call takes long in gVisor.
+// databases has the lines of files that were read. Each command needs two files, and a system call takes long in gVisor.
 var databases = struct {
 	mu   sync.Mutex
-	kept map[string]database // guarded by mu
-}{kept: map[string]database{}}
+	kept map[wanted]database // guarded by mu
+}{kept: map[wanted]database{}}
+
+// wanted are the lines of a file with at least so many fields.
+type wanted struct {
+	path   string
+	fields int
+}
 
 // database has the lines of a file while the file has the stamp.
 type database struct {
@@ -52,7 +58,7 @@ func readDatabase(path string, n int) ([][]string, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err == nil {
 		databases.mu.Lock()
-		kept, ok := databases.kept[path]
+		kept, ok := databases.kept[wanted{path, n}]
 		databases.mu.Unlock()
 		if ok && kept.stamp == stampOf(&st) {
 			return kept.lines, nil
@@ -75,7 +81,7 @@ func readDatabase(path string, n int) ([][]string, error) {
 	lines, err := scanDatabase(f, n)
 	if err == nil && st.Size <= maxKept && read.Sub(time.Unix(st.Ctim.Unix())) > settled {
 		databases.mu.Lock()
-		databases.kept[path] = database{stampOf(&st), lines}
+		databases.kept[wanted{path, n}] = database{stampOf(&st), lines}
 		databases.mu.Unlock()
 	}
 	return lines, err

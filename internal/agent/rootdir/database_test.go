@@ -34,7 +34,7 @@ func TestAccountAfterChanges(t *testing.T) {
 	}
 	write(passwd, "dev:x:7:7::/a:/bin/sh\n")
 	home("/a")
-	if kept := databases.kept[passwd].lines; len(kept) != 1 {
+	if kept := databases.kept[wanted{passwd, 7}].lines; len(kept) != 1 {
 		t.Fatalf("kept %v", kept)
 	}
 	write(passwd, "dev:x:7:7::/longer:/bin/sh\n")
@@ -66,7 +66,25 @@ func TestNewDatabaseIsNotKept(t *testing.T) {
 	if err != nil || len(lines) != 1 || lines[0][5] != "/a" {
 		t.Fatalf("readDatabase() = %v, %v", lines, err)
 	}
-	if kept, ok := databases.kept[path]; ok {
+	if kept, ok := databases.kept[wanted{path, 7}]; ok {
 		t.Errorf("kept %v", kept.lines)
+	}
+}
+
+// TestDatabaseByFields reads a file with different numbers of fields, each number twice.
+func TestDatabaseByFields(t *testing.T) {
+	before := settled
+	settled = 0 // the file of the test is new
+	t.Cleanup(func() { settled = before })
+	path := filepath.Join(t.TempDir(), "database")
+	if err := os.WriteFile(path, []byte("two:fields\nthese:are:three\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		for fields, want := range map[int]int{1: 2, 2: 2, 3: 1, 4: 0} {
+			if lines, err := readDatabase(path, fields); err != nil || len(lines) != want {
+				t.Errorf("readDatabase(%d) = %v, %v, want %d lines", fields, lines, err, want)
+			}
+		}
 	}
 }
