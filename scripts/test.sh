@@ -113,8 +113,8 @@ suite_cluster() {
 	local -x MODBOX_TEST_GVISOR=1 MODBOX_KUBE_LOGS=$logs/kube MODBOX_TEST_CHART=$PWD/tmp/chart-values.yaml MODBOX_TEST_CHART_STANDBYS=$PWD/tmp/chart-standbys.yaml \
 		MODBOX_TEST_CHART_CLIENTS=$PWD/tmp/chart-clients.yaml MODBOX_TEST_CHART_PODS=$PWD/tmp/chart-persandbox.yaml \
 		MODBOX_TEST_CHART_STANDBYPODS=$PWD/tmp/chart-standbypods.yaml MODBOX_TEST_AGENTUITY_IMAGE_DIR=$images_cache/agentuity/images
-	on_disk=1 tidily scripts/with-s3.sh scripts/with-kubernetes.sh sh -c 'cd test/cluster && ../../tmp/cluster.test -test.v -test.timeout 60m -test.run TestClients' || code=1
-	tidily scripts/with-kubernetes.sh sh -c 'cd test/cluster && ../../tmp/cluster.test -test.v -test.timeout 60m -test.skip "TestClients|TestNodeLost" && ../../tmp/cluster.test -test.v -test.timeout 60m -test.run TestNodeLost' || code=1
+	on_disk=1 tidily scripts/with-s3.sh scripts/with-kubernetes.sh sh -c 'cd test/cluster && ../../tmp/cluster.test -test.v -test.timeout 60m -test.run TestClients && ../../tmp/cluster.test -test.v -test.timeout 60m -test.run TestPodsOfLostNode' || code=1
+	tidily scripts/with-kubernetes.sh sh -c 'cd test/cluster && ../../tmp/cluster.test -test.v -test.timeout 60m -test.skip "TestClients|TestPodsOfLostNode|TestNodeLost" && ../../tmp/cluster.test -test.v -test.timeout 60m -test.run TestNodeLost' || code=1
 	return "$code"
 }
 

@@ -2,7 +2,6 @@ package cluster_test
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -78,6 +77,7 @@ func TestPodPerSandbox(t *testing.T) {
 	p := installPerSandbox(t)
 	t.Run("life", p.life)
 	t.Run("copies", p.copies)
+	t.Run("drain", p.drain)
 	t.Run("doctor", func(t *testing.T) { proveCluster(t, p.url, p.token, "drain", "undrain") })
 	t.Run("quota", p.quota)
 	t.Run("memory", p.memory)
@@ -95,23 +95,13 @@ func (p perSandbox) life(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bash := func(script string) string {
-		t.Helper()
-		out, err := p.Sandboxes.Exec(t.Context(), sb.ID, client.Command{Argv: []string{"/bin/bash", "-c", script}, Timeout: time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.TrimSpace(string(out.Stdout))
-	}
-	bash("echo first")
+	p.bash(t, sb.ID, "echo first")
 	t.Logf("create to first output: %v", time.Since(began))
 	count := func(want int) {
 		t.Helper()
-		if got := bash(increment); got != fmt.Sprint(want) {
-			t.Errorf("the counter is %q, want %d", got, want)
-		}
+		p.count(t, sb.ID, want)
 	}
-	bash(counter)
+	p.bash(t, sb.ID, counter)
 	count(1)
 	if got := p.pods(t, ".metadata.labels.modbox/sandbox"); len(got) != 1 || got[0] != sb.ID {
 		t.Errorf("the Pods are of %v, want %s", got, sb.ID)
@@ -163,11 +153,7 @@ func (p perSandbox) copies(t *testing.T) {
 	}
 	bash := func(id, script, want string) {
 		t.Helper()
-		out, err := p.Sandboxes.Exec(t.Context(), id, client.Command{Argv: []string{"/bin/bash", "-c", script}, Timeout: time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.TrimSpace(string(out.Stdout)); got != want {
+		if got := p.bash(t, id, script); got != want {
 			t.Errorf("%s in %s = %q, want %q", script, id, got, want)
 		}
 	}
@@ -246,8 +232,8 @@ func (p perSandbox) memory(t *testing.T) {
 	}
 	_, err = p.Sandboxes.Exec(t.Context(), sb.ID, client.Command{Argv: []string{"/bin/bash", "-c", "head -c 1G /dev/zero | tail"}, Timeout: time.Minute})
 	t.Logf("a command that uses 1 GiB: %v", err)
-	if sb, err = p.Sandboxes.Wait(t.Context(), sb.ID, client.Destroyed); err != nil || !sb.State.Ended() {
-		t.Fatalf("the sandbox is %+v, %v, want that it has ended", sb, err)
+	if sb, err = p.Sandboxes.Wait(t.Context(), sb.ID, client.Destroyed); err != nil || !sb.State.Ended() || sb.Cause == nil || sb.Cause.Code != "oom" {
+		t.Fatalf("the sandbox is %+v, %v, want that it has ended for lack of memory", sb, err)
 	}
 	t.Logf("the sandbox has ended: %+v", sb.Cause)
 	p.none(t, "after the sandbox used too much memory")
