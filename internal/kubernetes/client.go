@@ -40,9 +40,8 @@ func InCluster(version string) (Client, string, error) {
 		return nil, "", fmt.Errorf("the namespace of the server's Pod: %w", err)
 	}
 	cfg.UserAgent = "modbox/" + version
-	cfg.QPS, cfg.Burst = 100, 200
 	name := strings.TrimSpace(string(namespace))
-	client, err := newClient(cfg, name)
+	client, err := NewClient(cfg, name)
 	return client, name, err
 }
 
@@ -53,10 +52,12 @@ type pods struct {
 	options   runtime.ParameterCodec
 }
 
-func newClient(cfg *rest.Config, namespace string) (Client, error) {
+// NewClient returns a client for a namespace.
+func NewClient(cfg *rest.Config, namespace string) (Client, error) {
 	kinds := runtime.NewScheme()
 	kinds.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Pod{}, &corev1.PodList{})
 	metav1.AddToGroupVersion(kinds, corev1.SchemeGroupVersion)
+	cfg.QPS, cfg.Burst = 100, 200
 	cfg.APIPath, cfg.GroupVersion = "/api", &corev1.SchemeGroupVersion
 	cfg.NegotiatedSerializer = serializer.NewCodecFactory(kinds).WithoutConversion()
 	api, err := rest.RESTClientFor(cfg)
