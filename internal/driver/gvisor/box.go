@@ -36,7 +36,8 @@ type box struct {
 	proc      *process.Process
 	resources sandbox.Resources
 	layout    layer.Layout
-	handover  bool // see [state]
+	handover  bool  // see [state]
+	kills     int64 // processes of the container that the kernel had killed before
 
 	// ended is closed when the process has ended; exit is set before.
 	ended chan struct{}
@@ -71,6 +72,7 @@ func (h *host) newBox(id sandbox.ID) *box {
 // adopt completes b with its process p.
 func (b *box) adopt(p *process.Process, s state) {
 	b.proc, b.resources, b.layout, b.handover, b.state = p, s.Resources, s.Layout, s.Handover, s
+	b.kills = b.host.container.Kills()
 	b.host.watchers.Go(b.watch)
 	close(b.ready)
 }
@@ -106,7 +108,7 @@ func (b *box) explain(ws unix.WaitStatus, known bool) driver.Exit {
 			return driver.Exit{Cause: sandbox.CauseOOM, Detail: fmt.Sprintf("the sandbox used more than its %d MiB of memory", b.resources.MemoryBytes>>20)}
 		}
 	}
-	if c := b.host.container; killed && b.group == nil && (starved || c.Kills() > b.host.kills) {
+	if c := b.host.container; killed && b.group == nil && (starved || c.Kills() > b.kills) {
 		return driver.Exit{Cause: sandbox.CauseOOM, Detail: fmt.Sprintf("the sandbox used up the %d MiB of memory of its container", c.Limit()>>20)}
 	}
 	// gVisor ends with the status of the guest's first process. Go programs that crash, including

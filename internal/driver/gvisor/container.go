@@ -69,6 +69,7 @@ func (d *Driver) endLargest(held int64) {
 	if len(d.host.readers) > 0 {
 		return // gVisor reads files whole into its memory, see raiseMemory
 	}
+	children := process.Children()
 	var largest *box
 	var most int64
 	for _, id := range d.boxes.ids() {
@@ -79,7 +80,7 @@ func (d *Driver) endLargest(held int64) {
 		b.mu.Lock()
 		leaves := b.saved || b.destroyed
 		b.mu.Unlock()
-		if n := process.PSS(process.Tree(b.proc.PID)) - b.resources.MemoryBytes; !leaves && (largest == nil || n > most) {
+		if n := process.PSS(process.Tree(children, b.proc.PID)) - b.resources.MemoryBytes; !leaves && (largest == nil || n > most) {
 			largest, most = b, n
 		}
 	}

@@ -21,10 +21,9 @@ import (
 type host struct {
 	paths  paths
 	groups *cgroup.Parent // nil when the host offers no control groups
-	// container is the container of this process, and kills the number of its processes that the kernel killed before.
+	logger *slog.Logger
+	// container is the container of this process.
 	container cgroup.Container
-	kills     int64
-	logger    *slog.Logger
 	tunnels   *agentapi.Memory // of all boxes
 	answer    time.Duration    // see Config.AnswerTimeout
 	readers   chan struct{}    // semaphore for reading trees, see readSlot
@@ -43,7 +42,6 @@ func newHost(cfg Config) *host {
 		container: cgroup.ThisContainer(), logger: cfg.Logger, answer: cfg.AnswerTimeout,
 		tunnels: agentapi.NewMemory(tunnelMemory), readers: make(chan struct{}, raiseAtOnce),
 	}
-	h.kills = h.container.Kills()
 	h.tunnels.SetAnswerTimeout(cfg.AnswerTimeout)
 	h.life, h.close = context.WithCancelCause(context.Background())
 	return h

@@ -33,8 +33,8 @@ func PSS(pids []int) int64 {
 	return total
 }
 
-// Tree returns a process and its descendants.
-func Tree(pid int) []int {
+// Children returns the children of each process.
+func Children() map[int][]int {
 	children := map[int][]int{}
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range dirs {
@@ -46,6 +46,11 @@ func Tree(pid int) []int {
 			children[parent] = append(children[parent], child)
 		}
 	}
+	return children
+}
+
+// Tree returns a process and its descendants.
+func Tree(children map[int][]int, pid int) []int {
 	tree := []int{pid}
 	for i := 0; i < len(tree); i++ {
 		tree = append(tree, children[tree[i]]...)

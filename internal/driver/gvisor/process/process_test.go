@@ -64,12 +64,12 @@ func TestTree(t *testing.T) {
 	}
 	var tree []int
 	for len(tree) < 2 { // polling: sh starts it
-		tree = process.Tree(cmd.Process.Pid)
+		tree = process.Tree(process.Children(), cmd.Process.Pid)
 	}
 	if parent, _, err := process.ParentAndStart(tree[1]); tree[0] != cmd.Process.Pid || parent != tree[0] || err != nil {
 		t.Errorf("Tree() = %v, want process %d and its child, whose parent is %d (%v)", tree, cmd.Process.Pid, parent, err)
 	}
-	if !slices.Contains(process.Tree(os.Getpid()), tree[1]) {
+	if !slices.Contains(process.Tree(process.Children(), os.Getpid()), tree[1]) {
 		t.Errorf("Tree() of this process is without the grandchild %d", tree[1])
 	}
 	_ = syscall.Kill(tree[1], syscall.SIGKILL)
