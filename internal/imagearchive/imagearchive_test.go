@@ -45,6 +45,7 @@ type fixture struct {
 	dir     string
 	images  *image.Store
 	needed  []string
+	taken   error // of Confirm
 }
 
 func newFixture(t *testing.T, url string) *fixture {
@@ -66,7 +67,7 @@ func (f *fixture) restart(records imagearchive.Records) {
 	archives := f.store.Sandboxes.Archives()
 	var err error
 	f.Service, err = imagearchive.Open(f.t.Context(), imagearchive.Config{URL: f.url, KeyFile: f.keyFile, Store: true, Grace: f.grace, Installation: f.home}, imagearchive.Deps{
-		Records: records, Used: archives.Any, Needed: func(context.Context) ([]string, error) { return f.needed, nil }, Logger: slog.New(slog.DiscardHandler),
+		Records: records, Used: archives.Any, Needed: func(context.Context) ([]string, error) { return f.needed, nil }, Confirm: func(context.Context) error { return f.taken }, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		f.t.Fatal(err)
@@ -590,6 +591,11 @@ func TestSweep(t *testing.T) {
 	if err := f.Sweep(t.Context(), time.Now().Add(-time.Hour)); err != nil || !slices.Equal(f.objects(), all) {
 		t.Errorf("a sweep removes young objects: %v, %v", f.objects(), err)
 	}
+	f.taken = errors.New("another server has taken over")
+	if err := f.Sweep(t.Context(), time.Now().Add(time.Hour)); !errors.Is(err, f.taken) || !slices.Equal(f.objects(), all) {
+		t.Errorf("a sweep of a server that was replaced = %v, and leaves %v", err, f.objects())
+	}
+	f.taken = nil
 	if err := f.Sweep(t.Context(), time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}

@@ -220,6 +220,9 @@ func (s *Service) Sweep(ctx context.Context, before time.Time) error {
 			if s.hasContent(content) {
 				return nil
 			}
+			if err := s.deps.Confirm(ctx); err != nil { // a successor may have recorded the parts
+				return err
+			}
 			return objects.DeleteAll(ctx, keys)
 		})
 	}

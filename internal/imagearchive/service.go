@@ -83,7 +83,9 @@ type Deps struct {
 	Used func(context.Context) (bool, error)
 	// Needed returns the digests of root filesystems that are to be stored though no user made them.
 	Needed func(context.Context) ([]string, error)
-	Logger *slog.Logger
+	// Confirm returns an error if another server may have taken the database over: this server then sweeps nothing.
+	Confirm func(context.Context) error
+	Logger  *slog.Logger
 }
 
 // Service stores images. It is safe for concurrent use.
