@@ -377,7 +377,7 @@ func TestUploadGoesOn(t *testing.T) {
 	}
 	f.save(done.Digest)
 	if n := f.sent(); n != object.ChunkBytes || !slices.Equal(f.objects(), all) {
-		t.Errorf("%v bytes sent, want those of the missing part; objects %v, want %v", n, f.objects(), all)
+		t.Errorf("%v bytes sent, want the bytes of the missing part; objects %v, want %v", n, f.objects(), all)
 	}
 	f.next()
 	f.resolve(done.Digest)
@@ -499,7 +499,7 @@ func TestRemoval(t *testing.T) {
 	drop(two.Digest)
 	f.run("both images are removed", func() bool { return !f.Has(two.Digest) && of(layer.Digest) == 0 })
 	if of(snap.Digest) == 0 || of(base) == 0 {
-		t.Errorf("objects %v, want those of the snapshot and of its base", f.objects())
+		t.Errorf("objects %v, want the objects of the snapshot and of its base", f.objects())
 	}
 	f.home = "other" // a restored copy of the server
 	f.restart(imagerows.NewStored(f.store.DB))
@@ -600,6 +600,6 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := f.objects(); !slices.Equal(got, slices.Sorted(slices.Values(append(want, other)))) {
-		t.Errorf("objects %v, want those of the images and of the other installation", got)
+		t.Errorf("objects %v, want the objects of the images and of the other installation", got)
 	}
 }

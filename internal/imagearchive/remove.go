@@ -80,8 +80,8 @@ func (c *carer) release(ctx context.Context) error {
 	return nil
 }
 
-// alone returns the digests of images of which a file is in the object store alone: they may be used, as by sandboxes on workers, and a tag of a pulled
-// image may mean another image by now.
+// alone returns the digests of images with a file that only the object store has. A sandbox on a worker may run such an image, and a pull cannot bring
+// it back if its tag has moved to another image since.
 func (c *carer) alone(ix *index.Index) (digests []string) {
 	isAway := func(digest, name string) bool {
 		if !c.s.Has(digest) {

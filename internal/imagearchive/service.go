@@ -44,7 +44,7 @@ const (
 	// releasedMost bounds the released files of a workspace. Beyond it files go before their grace period is over, and beyond twice as much nothing
 	// of the workspace is stored.
 	releasedMost = 64 << 30
-	// patience is how long a caller waits for a bucket that refuses requests.
+	// patience bounds the time that a caller waits for a bucket that refuses requests.
 	patience = 10 * time.Second
 	// spareBytes stay free on the disk.
 	spareBytes = 256 << 20

@@ -41,7 +41,7 @@ const (
 	// removalsMax bounds the streams that wait for their removal. The sweep removes the others. While half as many wait nothing is
 	// stored, so that the bucket has no more than what is recorded and what waits.
 	removalsMax = 10_000
-	// patience is how long a reader waits for a bucket that refuses requests.
+	// patience bounds the time that a reader waits for a bucket that refuses requests.
 	patience = 10 * time.Second
 	// spareBytes stay free on the disk.
 	spareBytes = 256 << 20

@@ -10,7 +10,8 @@ import (
 	"github.com/modbox/modbox/internal/worker"
 )
 
-// absenceLooks is how often in a row, after the first time, a worker must be away until it is lost. A server that stood still looks once.
+// absenceLooks is the number of looks in a row, after the first look, in which a worker must be away before it is lost. A server that stood still for
+// that time has looked only once, and so takes no worker for lost.
 const absenceLooks = 20
 
 // absence is the time since a connection of a worker ended; link is the number of that connection, 0 for none.

@@ -40,7 +40,7 @@ type Config struct {
 	// Limit returns how much memory the boxes of a worker with so much memory may have together; 0 is any number.
 	// nil permits any number.
 	Limit func(memoryBytes int64) int64
-	// LostAfter is how long a worker may be away until it is taken for lost, with its boxes; 0 is any time.
+	// LostAfter is the time after which a worker that is away is lost, with its boxes; 0: never.
 	LostAfter time.Duration
 	// Supplier makes a worker for each box; nil: boxes are placed on the workers that join.
 	Supplier Supplier

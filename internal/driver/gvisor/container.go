@@ -23,7 +23,7 @@ const (
 	marginMost  = 64 << 20
 )
 
-// crowded tells from two looks at the memory of a container, one after the other, whether a box must end.
+// crowded decides, from two looks in a row at the memory of a container, whether a box must end.
 type crowded struct {
 	limit int64
 	over  bool // the last time
