@@ -311,7 +311,7 @@ func TestNextServerDelivers(t *testing.T) {
 	}
 	rows, config := webhookrows.New(s.Store.DB), webhook.Config{MaxPerWorkspace: 3, AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}
 	logger := slog.New(slog.NewTextHandler(s.Log, nil))
-	other := webhook.New(config, rows, rows, keys, logger) // without the key of the secret
+	other := webhook.New(config, rows, rows, s.Lifecycle, keys, logger) // without the key of the secret
 	other.Start()
 	defer other.Close()
 	ws, _, err := s.Store.Workspaces.EnsureDefaults(t.Context())
@@ -323,7 +323,7 @@ func TestNextServerDelivers(t *testing.T) {
 		t.Errorf("without the key of the secret the delivery is %+v, %v", d, err)
 	}
 	other.Close()
-	next := webhook.New(config, rows, rows, s.Keys, logger)
+	next := webhook.New(config, rows, rows, s.Lifecycle, s.Keys, logger)
 	next.Start()
 	defer next.Close()
 	if _, err := next.Redeliver(t.Context(), ws, webhook.ID(hook.ID), d.ID); err != nil {

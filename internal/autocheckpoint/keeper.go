@@ -212,16 +212,28 @@ func (k *Keeper) SetInterval(b *box.Box, d time.Duration) error {
 	if d == 0 {
 		message = "it gets no automatic checkpoints"
 	}
+	if err := k.recordInterval(b, d, message); err != nil {
+		return err
+	}
+	if d == 0 {
+		return k.Drop(b, "automatic checkpoints were switched off")
+	}
+	return nil
+}
+
+// recordInterval records the interval of a box with an event, and shows it.
+func (k *Keeper) recordInterval(b *box.Box, d time.Duration, message string) error {
+	b.Lock()
+	defer b.Unlock()
 	err := k.saved.Records().SetInterval(k.ctx(), b.ID, d, sandbox.Event{
 		Sandbox: b.ID, Time: time.Now().UTC(), Type: sandbox.EventCheckpointInterval, Message: message,
 	})
 	if err != nil {
 		return err
 	}
-	k.show(b, func(sb *sandbox.Sandbox) { sb.CheckpointInterval = d })
-	if d == 0 {
-		return k.Drop(b, "automatic checkpoints were switched off")
-	}
+	sb := b.View().Sandbox
+	sb.CheckpointInterval = d
+	b.Set(sb)
 	return nil
 }
 

@@ -86,6 +86,14 @@ func (b *Box) TryLock() bool { return b.mu.TryLock() }
 // Unlock releases the lock.
 func (b *Box) Unlock() { b.mu.Unlock() }
 
+// Settle waits while a change is being recorded: the view has every change that the store had before.
+//
+// Preconditions: the caller does not hold the lock.
+func (b *Box) Settle() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+}
+
 // View returns the current view; nil before the sandbox is recorded.
 func (b *Box) View() *View { return b.view.Load() }
 

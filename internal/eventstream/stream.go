@@ -6,6 +6,10 @@
 // queue of its own. So a slow client costs no memory, a client that comes back with the Seq of its
 // last event misses nothing and gets nothing twice, and a restart of the server changes nothing. A
 // commit wakes the streams of the workspaces that have new events; nothing is polled.
+//
+// An event is in the store a moment before its change is in the view of the sandbox that answers look-ups.
+// A client must not have the event in that moment: it would look at the sandbox, see the state before, and
+// get no other event.
 package eventstream
 
 import (
@@ -46,6 +50,13 @@ type Store interface {
 	List(ctx context.Context, ws sandbox.WorkspaceID, f sandbox.EventFilter) (page.Page[sandbox.Event], error)
 }
 
+// Sandboxes are the sandboxes that the events are about. It is safe for concurrent use.
+type Sandboxes interface {
+	// Settle waits while a change of a sandbox is being recorded: look-ups then see every change that
+	// the store had before.
+	Settle(id sandbox.ID)
+}
+
 // Config bounds streams; 0 means no limit.
 type Config struct {
 	// MaxStreams, PerWorkspace and PerUser bound the streams that are open.
@@ -54,9 +65,10 @@ type Config struct {
 
 // Hub has the open streams. Make it with [New]. It is safe for concurrent use.
 type Hub struct {
-	cfg   Config
-	store Store
-	log   *slog.Logger
+	cfg       Config
+	store     Store
+	sandboxes Sandboxes
+	log       *slog.Logger
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -76,8 +88,8 @@ type topic struct {
 }
 
 // New returns a hub without streams. The caller calls [Hub.Start] before it opens a stream.
-func New(cfg Config, store Store, log *slog.Logger) *Hub {
-	h := &Hub{cfg: cfg, store: store, log: log, topics: map[sandbox.WorkspaceID]*topic{}, users: map[sandbox.UserID]int{}}
+func New(cfg Config, store Store, sandboxes Sandboxes, log *slog.Logger) *Hub {
+	h := &Hub{cfg: cfg, store: store, sandboxes: sandboxes, log: log, topics: map[sandbox.WorkspaceID]*topic{}, users: map[sandbox.UserID]int{}}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h
 }
@@ -185,9 +197,18 @@ func (h *Hub) Collector() prometheus.Collector {
 	}, func() float64 { return float64(h.Open()) })
 }
 
-// List returns a page of the events of a workspace. Errors: Invalid, naming limit or cursor.
+// List returns a page of the events of a workspace. The caller sees their changes also in the sandboxes.
+// Errors: Invalid, naming limit or cursor.
 func (h *Hub) List(ctx context.Context, ws sandbox.WorkspaceID, f sandbox.EventFilter) (page.Page[sandbox.Event], error) {
-	return h.store.List(ctx, ws, f)
+	p, err := h.store.List(ctx, ws, f)
+	settled := map[sandbox.ID]bool{}
+	for _, ev := range p.Items {
+		if !settled[ev.Sandbox] {
+			h.sandboxes.Settle(ev.Sandbox)
+			settled[ev.Sandbox] = true
+		}
+	}
+	return p, err
 }
 
 // From is where a stream begins. The zero value is the next event to come.
@@ -338,7 +359,7 @@ func (s *Stream) read(ctx context.Context) ([]sandbox.Event, error) {
 		return nil, nil
 	}
 	s.filter.AfterSeq = s.cursor
-	p, err := s.hub.store.List(ctx, s.ws, s.filter)
+	p, err := s.hub.List(ctx, s.ws, s.filter)
 	switch {
 	case err != nil:
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,7 +31,11 @@ type world struct {
 	rows     eventrows.Rows
 	hub      *eventstream.Hub
 	own, far sandbox.WorkspaceID
+	settled  sync.Map // the sandboxes for which Settle was called
 }
+
+// Settle implements [eventstream.Sandboxes].
+func (w *world) Settle(id sandbox.ID) { w.settled.Store(id, true) }
 
 func newWorld(t *testing.T, cfg eventstream.Config) *world {
 	t.Helper()
@@ -48,7 +53,7 @@ func newWorld(t *testing.T, cfg eventstream.Config) *world {
 	if err := st.Workspaces.CreateWorkspace(t.Context(), account.Workspace{ID: w.far, Name: "far", Slug: "far", CreatedBy: user, CreatedAt: time.Now()}, 100); err != nil {
 		t.Fatal(err)
 	}
-	w.hub = eventstream.New(cfg, w.rows, slog.New(slog.DiscardHandler))
+	w.hub = eventstream.New(cfg, w.rows, w, slog.New(slog.DiscardHandler))
 	w.hub.Start()
 	t.Cleanup(w.hub.Close)
 	return w
@@ -130,6 +135,28 @@ func TestStreamGoesOn(t *testing.T) {
 	w.want("a stream that resumes", w.read(w.follow(sandbox.EventFilter{}, eventstream.From{After: &at}), 2), "three", "four")
 	var zero int64
 	w.want("a stream from the first", w.read(w.follow(sandbox.EventFilter{}, eventstream.From{After: &zero}), 5), "a", "one", "two", "three", "four")
+}
+
+// TestSettledEvents checks that events are given to nobody before their changes are seen in the sandboxes.
+func TestSettledEvents(t *testing.T) {
+	w := newWorld(t, eventstream.Config{})
+	a, b, far := w.create(w.own, "a"), w.create(w.own, "b"), w.create(w.far, "far")
+	s := w.follow(sandbox.EventFilter{}, eventstream.From{})
+	settled := func(what string, want ...sandbox.ID) {
+		t.Helper()
+		for _, id := range []sandbox.ID{a, b, far} {
+			if _, got := w.settled.LoadAndDelete(id); got != slices.Contains(want, id) {
+				t.Errorf("%s: the change of sandbox %s was waited for: %v", what, id, got)
+			}
+		}
+	}
+	w.add(a, sandbox.EventRunning, "one")
+	w.read(s, 1)
+	settled("a stream", a)
+	if _, err := w.hub.List(t.Context(), w.own, sandbox.EventFilter{}); err != nil {
+		t.Fatal(err)
+	}
+	settled("a list", a, b)
 }
 
 // TestUncommittedEvents checks that a stream does not pass an event whose transaction is still running.
@@ -342,7 +369,7 @@ func TestEventsOutliveRestart(t *testing.T) {
 	at := s.Cursor()
 	w.hub.Close()
 	w.add(a, sandbox.EventExec, "while no hub was there")
-	next := eventstream.New(eventstream.Config{}, w.rows, slog.New(slog.DiscardHandler))
+	next := eventstream.New(eventstream.Config{}, w.rows, w, slog.New(slog.DiscardHandler))
 	next.Start()
 	t.Cleanup(next.Close)
 	w.hub = next
@@ -370,7 +397,7 @@ func TestWatcherRecovers(t *testing.T) {
 	a := w.create(w.own, "a")
 	failures := make(chan struct{}, 1)
 	failures <- struct{}{}
-	w.hub = eventstream.New(eventstream.Config{}, broken{w.rows, failures}, slog.New(slog.DiscardHandler))
+	w.hub = eventstream.New(eventstream.Config{}, broken{w.rows, failures}, w, slog.New(slog.DiscardHandler))
 	w.hub.Start()
 	t.Cleanup(w.hub.Close)
 	s := w.follow(sandbox.EventFilter{}, eventstream.From{})

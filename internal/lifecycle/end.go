@@ -182,20 +182,19 @@ func (e *ender) destroy(b *entry) {
 	if e.persist("record usage", b, func() error { return e.usage.Record(e.ctx, b.Box) }) != nil {
 		return
 	}
-	var ended sandbox.Sandbox
-	err = e.persist("record end", b, func() (err error) {
-		ended, err = e.recordEnd(b.Sandbox())
-		return err
+	_ = e.persist("record end", b, func() error { // fails only if the service closes
+		b.Lock()
+		defer b.Unlock()
+		ended, err := e.recordEnd(b.Sandbox())
+		if err != nil {
+			return err
+		}
+		e.metrics.Ended(ended.Cause.Code)
+		e.boxes.Remove(b.Box)
+		e.networks.Unpublish(b.Box)
+		b.Set(ended)
+		return nil
 	})
-	if err != nil {
-		return
-	}
-	e.metrics.Ended(ended.Cause.Code)
-	e.boxes.Remove(b.Box)
-	e.networks.Unpublish(b.Box)
-	b.Lock()
-	defer b.Unlock()
-	b.Set(ended)
 }
 
 // recordEnd moves a sandbox without resources to its final state.

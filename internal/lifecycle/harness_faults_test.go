@@ -304,6 +304,10 @@ func (c *faultyCheckpoints) ReplaceAutomatic(ctx context.Context, cp sandbox.Che
 	return c.faults.do("checkpoints.ReplaceAutomatic", func() error { return c.Records.ReplaceAutomatic(ctx, cp, a) })
 }
 
+func (c *faultyCheckpoints) SetInterval(ctx context.Context, id sandbox.ID, d time.Duration, ev sandbox.Event) error {
+	return c.faults.do("checkpoints.SetInterval", func() error { return c.Records.SetInterval(ctx, id, d, ev) })
+}
+
 func (c *faultyCheckpoints) Delete(ctx context.Context, id sandbox.CheckpointID, ev sandbox.Event) error {
 	return c.faults.do("checkpoints.Delete", func() error { return c.Records.Delete(ctx, id, ev) })
 }

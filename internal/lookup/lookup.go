@@ -93,7 +93,9 @@ func (f *Finder[E]) Events(ctx context.Context, c sandbox.Caller, ref string, fi
 	if err != nil {
 		return page.Page[sandbox.Event]{}, err
 	}
-	return f.store.Events(ctx, sb.ID, filter)
+	p, err := f.store.Events(ctx, sb.ID, filter)
+	f.Settle(sb.ID) // the caller sees their changes also in the sandbox
+	return p, err
 }
 
 // Changed returns a channel that is closed at the next change of the sandbox or of its executions.
@@ -194,6 +196,15 @@ func (f *Finder[E]) Used(ws sandbox.WorkspaceID) []sandbox.Use {
 		})
 	}
 	return all
+}
+
+// Settle waits while a change of a sandbox is being recorded: look-ups then see every change that the
+// store had before.
+func (f *Finder[E]) Settle(id sandbox.ID) {
+	var none E
+	if e := f.index.Reserved(id); e != none {
+		e.Base().Settle()
+	}
 }
 
 // Lives reports whether a sandbox is live, from memory.

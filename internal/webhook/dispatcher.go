@@ -35,11 +35,12 @@ const (
 
 // dispatcher sends deliveries that are due.
 type dispatcher struct {
-	queue  Queue
-	keys   Keys
-	sender *sender
-	places *places
-	log    *slog.Logger
+	queue     Queue
+	sandboxes Sandboxes
+	keys      Keys
+	sender    *sender
+	places    *places
+	log       *slog.Logger
 
 	attempted broadcast.Broadcast // sent after every attempt
 	freed     broadcast.Broadcast // sent when a place becomes free
@@ -54,9 +55,9 @@ type dispatcher struct {
 	work   sync.WaitGroup
 }
 
-func newDispatcher(queue Queue, keys Keys, s *sender, log *slog.Logger) *dispatcher {
+func newDispatcher(queue Queue, sandboxes Sandboxes, keys Keys, s *sender, log *slog.Logger) *dispatcher {
 	d := &dispatcher{
-		queue: queue, keys: keys, sender: s, places: newPlaces(), log: log,
+		queue: queue, sandboxes: sandboxes, keys: keys, sender: s, places: newPlaces(), log: log,
 		results: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "modbox_webhook_attempts_total", Help: "Attempts to deliver an event to a webhook, by outcome.",
 		}, []string{"outcome"}),
@@ -198,6 +199,9 @@ func (d *dispatcher) dispatch() (time.Duration, error) {
 
 // deliver makes an attempt and records it.
 func (d *dispatcher) deliver(w *Webhook, v *Delivery) {
+	if v.Event.Sandbox != "" { // a receiver that looks at the sandbox sees the change
+		d.sandboxes.Settle(v.Event.Sandbox)
+	}
 	now := time.Now().UTC()
 	r, err := d.attempt(w, v, now)
 	if err != nil {

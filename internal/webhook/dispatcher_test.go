@@ -5,10 +5,12 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/secret"
 )
 
@@ -31,6 +33,11 @@ func (q *staleQueue) Due(context.Context, ID, time.Time, int) (Webhook, []Delive
 	return Webhook{ID: "h", Workspace: "w", URL: q.url}, []Delivery{{ID: "d", Webhook: "h", Workspace: "w", State: Pending}}, nil
 }
 
+// settled has the sandboxes for which Settle was called.
+type settled struct{ sync.Map }
+
+func (s *settled) Settle(id sandbox.ID) { s.Store(id, true) }
+
 func (*staleQueue) Record(context.Context, Delivery, Outcome) (bool, error) { return false, nil }
 
 type plainKeys struct{ Keys }
@@ -48,7 +55,7 @@ func TestStaleLookSendsNothing(t *testing.T) {
 	}))
 	defer receiver.Close()
 	q := &staleQueue{url: receiver.URL}
-	d := newDispatcher(q, plainKeys{}, newSender(loopback), slog.New(slog.DiscardHandler))
+	d := newDispatcher(q, &settled{}, plainKeys{}, newSender(loopback), slog.New(slog.DiscardHandler))
 	defer d.Close()
 	freed := d.freed.Wait()
 	q.before = func() {
@@ -61,5 +68,20 @@ func TestStaleLookSendsNothing(t *testing.T) {
 	d.work.Wait()
 	if q.looks < 2 || requests.Load() != 1 {
 		t.Errorf("%d looks sent the delivery %d times, want once", q.looks, requests.Load())
+	}
+}
+
+// TestSettledDelivery checks that a receiver gets an event only when its change is seen in the sandbox.
+func TestSettledDelivery(t *testing.T) {
+	sandboxes, seen := &settled{}, false
+	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		_, seen = sandboxes.Load(sandbox.ID("a"))
+	}))
+	defer receiver.Close()
+	d := newDispatcher(&staleQueue{}, sandboxes, plainKeys{}, newSender(loopback), slog.New(slog.DiscardHandler))
+	defer d.Close()
+	d.deliver(&Webhook{ID: "h", URL: receiver.URL}, &Delivery{ID: "d", Event: sandbox.Event{Seq: 1, Sandbox: "a"}})
+	if !seen {
+		t.Error("the receiver got the event before the change was waited for")
 	}
 }

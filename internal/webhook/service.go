@@ -32,6 +32,13 @@ type Config struct {
 	AllowCIDRs []netip.Prefix
 }
 
+// Sandboxes are the sandboxes that the events are about. It is safe for concurrent use.
+type Sandboxes interface {
+	// Settle waits while a change of a sandbox is being recorded: look-ups then see every change that
+	// the store had before.
+	Settle(id sandbox.ID)
+}
+
 // Service manages webhooks and delivers events. Make it with [New]. Safe for concurrent use.
 // Webhooks of other workspaces are NotFound.
 type Service struct {
@@ -43,10 +50,10 @@ type Service struct {
 }
 
 // New returns a service that delivers nothing before [Service.Start].
-func New(cfg Config, store Store, queue Queue, keys Keys, log *slog.Logger) *Service {
+func New(cfg Config, store Store, queue Queue, sandboxes Sandboxes, keys Keys, log *slog.Logger) *Service {
 	return &Service{
 		store: store, keys: keys, most: cfg.MaxPerWorkspace, plain: len(cfg.AllowCIDRs) > 0,
-		dispatcher: newDispatcher(queue, keys, newSender(cfg.AllowCIDRs), log),
+		dispatcher: newDispatcher(queue, sandboxes, keys, newSender(cfg.AllowCIDRs), log),
 	}
 }
 

@@ -173,10 +173,10 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 		return nil, err
 	}
 	s.closers = append(s.closers, s.SSO.Close)
-	s.Events = eventstream.New(cfg.Events, eventrows.New(ports.Store.DB), ports.Logger)
+	s.Events = eventstream.New(cfg.Events, eventrows.New(ports.Store.DB), s.Lifecycle, ports.Logger)
 	s.closers = append(s.closers, s.Events.Close)
 	hooks := webhookrows.New(ports.Store.DB)
-	s.Webhooks = webhook.New(cfg.Webhooks, hooks, hooks, ports.Keys, ports.Logger)
+	s.Webhooks = webhook.New(cfg.Webhooks, hooks, hooks, s.Lifecycle, ports.Keys, ports.Logger)
 	s.closers = append(s.closers, s.Webhooks.Close)
 	if ports.Metrics != nil {
 		collectors := slices.Concat(s.Webhooks.Collectors(), s.Builder.Collectors(), []prometheus.Collector{s.Events.Collector()})

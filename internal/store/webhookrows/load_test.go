@@ -12,9 +12,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/secret"
 	"github.com/modbox/modbox/internal/webhook"
 )
+
+// settled are sandboxes whose changes are all seen.
+type settled struct{}
+
+func (settled) Settle(sandbox.ID) {}
 
 // plainKeys has the same secret for all webhooks.
 type plainKeys struct{ webhook.Keys }
@@ -98,7 +104,7 @@ func TestThousandWebhooks(t *testing.T) {
 	}
 	const each, answering = 2, 31 * 16
 	w.fill(each, "TRUE")
-	s := webhook.New(webhook.Config{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, w.Rows, w.Rows, plainKeys{}, slog.New(slog.DiscardHandler))
+	s := webhook.New(webhook.Config{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, w.Rows, w.Rows, settled{}, plainKeys{}, slog.New(slog.DiscardHandler))
 	r.began = time.Now()
 	s.Start()
 	defer s.Close()
