@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs all test suites, a line of result for each, and ends with a summary and
-# "N passed, N failed". Arguments choose suites by name; none means all, in three
-# lanes side by side: suites that compute, suites on real sandboxes, which wait much, and
+# "N passed, N failed". Arguments choose suites by name; none means all, in four
+# lanes side by side: suites that compute, two of suites on real sandboxes, which wait much, and
 # suites of clients. A lane that has ended its suites takes others. Each suite's output is kept in tmp/test-logs/. A suite that
 # ran no test has failed.
 set -uo pipefail
@@ -32,10 +32,10 @@ racy=(./client/... ./internal/{agent,agentapi,api,audit,auth,autocheckpoint,back
 suite_lint() {
 	if [ -n "$whole" ]; then scripts/lint.sh --without-tests; else scripts/lint.sh; fi
 }
-# Packages whose tests need gVisor, which the suites gvisor and system run: elsewhere they are linked to be skipped. Their few
+# Packages with tests that need gVisor, which the suites gvisor, e2e and system run: elsewhere they are linked to be skipped. Their
 # other tests run there, too.
-boxed=(./internal/driver/gvisor ./test/{attack,chromium,cluster,crash,diskfull,e2e,hostile,power,soak,storm,upgrade})
-# What the suites race, gvisor and system run is not run twice.
+boxed=(./internal/driver/gvisor ./test/{acme,attack,chromium,cluster,crash,diskfull,e2e,hostile,loopfs,monitoring,power,soak,storm,upgrade})
+# What the suites race, gvisor, e2e and system run is not run twice.
 suite_go() {
 	local packages
 	packages=$(go list ./... | grep -vxFf <(go list "${racy[@]}" "${boxed[@]}")) || return
@@ -53,10 +53,12 @@ agentuity_images=(python:3.13 node:lts)
 suite_images() {
 	use_cached_images && cached_images agentuity "${agentuity_images[@]}" && cached_images all && MODBOX_TEST_IMAGES=1 MODBOX_TEST_IMAGES_DIR=$images_cache/all/images go test -v -count=1 -timeout 60m -run '^TestBuiltinImages$' ./internal/image
 }
-# Two packages at a time: many of these tests wait for deadlines and restarts. The longest begins first. Two packages are of other suites: browser has the image of one, cluster the other.
+# The longest suite, in a lane of its own: many of these tests wait for deadlines and restarts.
+suite_e2e() { use_cached_images && MODBOX_TEST_GVISOR=1 go test -v -count=1 -timeout 60m ./test/e2e; }
+# Four packages are of other suites: browser has the image of one, cluster another, e2e is the third, and go runs control.
 suite_system() {
 	# shellcheck disable=SC2046 # a list
-	use_cached_images && MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 2 -timeout 60m ./test/e2e $(go list ./test/... | grep -vE '/(chromium|cluster)$')
+	use_cached_images && MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 1 -timeout 60m $(go list ./test/... | grep -vE '/(chromium|cluster|control|e2e)$')
 }
 # Docker's own tools and ours make the same files of one Dockerfile.
 suite_docker() { use_cached_images && MODBOX_TEST_GVISOR=1 MODBOX_TEST_DOCKER=1 go test -v -count=1 -timeout 60m -run '^TestSameFilesAsDocker$' ./test/e2e; }
@@ -124,7 +126,7 @@ suite_examples() { use_cached_images && scripts/with-server.sh examples/run.sh; 
 # The lanes, and what they take when they have ended their own: the longest suites first, so that the lanes end
 # together. Suites that build the TypeScript SDK in the working copy wait for each other: the first one builds it.
 computing=(race lint go)
-sandboxed=(system)
+sandboxed=(e2e system)
 building=(typescript sdks browser)
 others=(gvisor e2b agentuity release chart examples postgres s3 images docker python mcp seeds)
 suites=("${computing[@]}" "${sandboxed[@]}" "${building[@]}" "${others[@]}")
@@ -212,7 +214,8 @@ if [ $# = 0 ]; then
 	trap 'rm -rf "$begun"' EXIT
 	# The lane that computes has less priority: the others, which wait for deadlines and restarts, take the longest.
 	{ renice -n 5 -p "$BASHPID" >/dev/null; lane "${computing[@]}" "${others[@]}" "${sandboxed[@]}"; } &
-	lane "${sandboxed[@]}" "${others[@]}" "${computing[@]}" &
+	lane e2e "${others[@]}" "${computing[@]}" &
+	lane system "${others[@]}" "${computing[@]}" &
 	lane "${building[@]}" "${others[@]}" "${sandboxed[@]}" "${computing[@]}" &
 	wait
 else
