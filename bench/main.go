@@ -42,7 +42,7 @@ func main() {
 	var o options
 	flag.IntVar(&o.rounds, "rounds", 20, "counted rounds of each row")
 	flag.IntVar(&o.burst, "burst", 50, "creates at once")
-	flag.IntVar(&o.idle, "idle", 100, "sandboxes alive while they are watched being idle")
+	flag.IntVar(&o.idle, "idle", 300, "sandboxes alive while they are watched being idle")
 	flag.BoolVar(&o.serve, "serve", false, "only be the server of the proxy's row")
 	flag.StringVar(&o.load, "load", "", "only measure the server of this URL")
 	flag.BoolVar(&o.commits, "commits", false, "only measure what is on the disk when it is answered, and write no file")

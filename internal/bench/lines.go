@@ -11,17 +11,17 @@ import (
 // The targets of the design, as ratios to Docker, and bytes.
 const (
 	targetCreate  = 0.25
-	targetExec    = 0.1
-	targetBurst   = 0.4
-	targetResume  = 0.35
-	targetWarm    = 0.05
+	targetExec    = 0.08
+	targetBurst   = 0.25
+	targetResume  = 0.3
+	targetWarm    = 0.03
 	targetBlank   = 0.10
 	targetCopy    = 1.0
-	targetPSS     = 12 << 20
-	targetIdle    = 0.02 // of a core
-	targetIdleAPI = 2.0  // times the call without other sandboxes
-	targetProxy   = 0.6  // of the requests, here more is better
-	targetAdded   = time.Millisecond
+	targetPSS     = 6 << 20
+	targetIdle    = 0.005 // of a core, for idleTogether sandboxes
+	targetIdleAPI = 2.0   // times the call without other sandboxes
+	targetProxy   = 0.8   // of the requests, here more is better
+	targetAdded   = 500 * time.Microsecond
 	targetGroup   = 4 // times the commits of one client
 
 	targetRoundTrip     = 3 * time.Millisecond

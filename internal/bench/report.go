@@ -120,7 +120,11 @@ func (r *Report) Markdown(w io.Writer) error {
 	if len(r.Facts) > 0 {
 		b.WriteString("\n| what | ours | against | theirs | ratio | target | met |\n|---|---|---|---|---|---|---|\n")
 		for _, f := range r.Facts {
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", f.What, f.Ours, f.Against, f.Theirs, f.Ratio, f.Target, met(f.Met))
+			verdict := ""
+			if f.Target != "" {
+				verdict = met(f.Met)
+			}
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", f.What, f.Ours, f.Against, f.Theirs, f.Ratio, f.Target, verdict)
 		}
 	}
 	if len(r.Notes) > 0 {

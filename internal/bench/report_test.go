@@ -27,7 +27,7 @@ func sample() *bench.Report {
 		{What: "`true` in a sandbox", Ours: times("modbox", 10, 12, 11, 14, 13), Peer: times("docker exec", 60, 61, 62, 63, 64), Target: 0.1},
 		{What: "one </script><b>bold</b> name", Ours: times("modbox", 200000, 1, 1, 1, 1)},
 	}
-	r.Facts = []bench.Fact{{What: "memory", Ours: "8 MiB", Target: "≤ 12 MiB", Met: true}, {What: "rate", Ours: "100", Against: "inside", Theirs: "400", Target: "≥ 0.6 ×"}}
+	r.Facts = []bench.Fact{{What: "memory", Ours: "8 MiB", Target: "≤ 12 MiB", Met: true}, {What: "rate", Ours: "100", Against: "inside", Theirs: "400", Target: "≥ 0.6 ×"}, {What: "without a target", Ours: "1 %"}}
 	r.Notes = []string{"A note."}
 	return r
 }
@@ -119,7 +119,7 @@ func TestTextAndMarkdown(t *testing.T) {
 			t.Errorf("the text has no %q:\n%s", want, text.String())
 		}
 	}
-	for _, want := range []string{"| `true` in a sandbox | 12.0 ms | 11.0–13.0 ms | 14.0 ms | docker exec | 62.0 ms | 64.0 ms | 0.194 | 0.219 | ≤ 0.1 × | **no** |", "| memory | 8 MiB |"} {
+	for _, want := range []string{"| `true` in a sandbox | 12.0 ms | 11.0–13.0 ms | 14.0 ms | docker exec | 62.0 ms | 64.0 ms | 0.194 | 0.219 | ≤ 0.1 × | **no** |", "| memory | 8 MiB |", "| rate | 100 | inside | 400 |  | ≥ 0.6 × | **no** |", "| without a target | 1 % |  |  |  |  |  |"} {
 		if !strings.Contains(markdown.String(), want) {
 			t.Errorf("the table has no %q:\n%s", want, markdown.String())
 		}

@@ -18,9 +18,11 @@ import (
 //go:embed ticker.py
 var ticker string
 
-// targetStandstill is how long a sandbox with a heap of 50 MB may stand still while
-// it is forked.
-const targetStandstill = 100 * time.Millisecond
+// The targets of a fork of a sandbox with a heap of 50 MB: how long the sandbox stands still, and the time until the copy has answered.
+const (
+	targetStandstill = 30 * time.Millisecond
+	targetForked     = 130 * time.Millisecond
+)
 
 // HeapPython makes a sandbox in which ticker runs.
 func (m *Server) HeapPython(ctx context.Context) (string, error) {
@@ -99,10 +101,14 @@ func (r *Report) AddStandstill(ctx context.Context, rounds int, m *Server) error
 	if err != nil {
 		return err
 	}
-	worst := Quantile(got[0].Samples, 1)
+	forked := Quantile(r.Rows[len(r.Rows)-1].Ours.Samples, .5)
+	still, worst := Quantile(got[0].Samples, .5), Quantile(got[0].Samples, 1)
 	r.Facts = append(r.Facts, Fact{
-		What: "standstill of that one while it is forked, p50 and worst", Ours: Milliseconds(Quantile(got[0].Samples, .5)) + ", " + Milliseconds(worst),
-		Target: "≤ " + Milliseconds(targetStandstill), Met: worst <= targetStandstill,
+		What: "fork one with a heap of 50 MB → the copy has answered, p50", Ours: Milliseconds(forked),
+		Target: "≤ " + Milliseconds(targetForked), Met: forked <= targetForked,
+	}, Fact{
+		What: "standstill of that one while it is forked, p50 and worst", Ours: Milliseconds(still) + ", " + Milliseconds(worst),
+		Target: "p50 ≤ " + Milliseconds(targetStandstill), Met: still <= targetStandstill,
 	})
 	return nil
 }
