@@ -60,17 +60,16 @@ func (s *Service) join(places *fairsem.Semaphore, ws sandbox.WorkspaceID, key st
 	work func(context.Context, func(phase.Event)) (spec.Image, error),
 ) (*task, error) {
 	defer w.flush() // after the lock is released
-	s.tasks.mu.Lock()
-	defer s.tasks.mu.Unlock()
-	if m := s.tasks.byKey[key]; m != nil {
-		m.watchers[w] = struct{}{}
-		if m.last.Phase != "" {
-			w.add(m.last)
-		}
+	if m := s.tasks.join(key, w); m != nil {
 		return m, nil
 	}
 	if err := s.cfg.CheckFree(); err != nil {
 		return nil, err
+	}
+	s.tasks.mu.Lock()
+	defer s.tasks.mu.Unlock()
+	if m := s.tasks.joinLocked(key, w); m != nil { // started meanwhile
+		return m, nil
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
 	m := &task{done: make(chan struct{}), cancel: cancel, watchers: map[*reporter]struct{}{w: {}}}
@@ -91,6 +90,26 @@ func (s *Service) join(places *fairsem.Semaphore, ws sandbox.WorkspaceID, key st
 	}
 	s.tasks.byKey[key] = m
 	return m, nil
+}
+
+// join makes w a watcher of the key's task, which it returns; nil when there is none.
+func (x *tasks) join(key string, w *reporter) *task {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.joinLocked(key, w)
+}
+
+// joinLocked is join for callers that have the lock.
+func (x *tasks) joinLocked(key string, w *reporter) *task {
+	m := x.byKey[key]
+	if m == nil {
+		return nil
+	}
+	m.watchers[w] = struct{}{}
+	if m.last.Phase != "" {
+		w.add(m.last)
+	}
+	return m
 }
 
 // run does the work when there is a place for it. The timeout begins then.

@@ -3,6 +3,7 @@ package prepare
 import (
 	"context"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -86,4 +87,48 @@ func TestProgressMayCallTheService(t *testing.T) {
 	case <-time.After(time.Minute): // it never ends
 		t.Fatal("a progress function that calls the service waits for itself")
 	}
+}
+
+// TestCheckOfTheDiskMayCallTheService: the check that precedes a task is made without the lock, and a task that another request
+// starts meanwhile is joined.
+func TestCheckOfTheDiskMayCallTheService(t *testing.T) {
+	work := background.New()
+	work.Start()
+	defer work.Cancel()
+	s := &Service{ctx: work.Context(), work: work, cfg: Config{ImageTimeout: time.Hour}, tasks: tasks{byKey: map[string]*task{}}, times: newTaskTimes()}
+	places := fairsem.New(2)
+	runs, started, joined := 0, make(chan struct{}), make(chan struct{})
+	share := func(progress func(phase.Event)) error {
+		_, err := s.share(t.Context(), places, "a", "image", progress, func(_ context.Context, progress func(phase.Event)) (spec.Image, error) {
+			runs++
+			progress(phase.Event{Phase: "one"})
+			close(started)
+			<-joined
+			return spec.Image{}, nil
+		})
+		return err
+	}
+	var others sync.WaitGroup
+	checks := 0
+	s.cfg.CheckFree = func() error {
+		if checks++; checks > 1 {
+			return nil
+		}
+		if !s.tasks.mu.TryLock() {
+			t.Error("the disk is checked under the lock")
+			return nil
+		}
+		s.tasks.mu.Unlock()
+		others.Go(func() {
+			if err := share(nil); err != nil {
+				t.Errorf("the request that started the task: %v", err)
+			}
+		})
+		<-started
+		return nil
+	}
+	if err := share(func(phase.Event) { close(joined) }); err != nil || runs != 1 {
+		t.Errorf("share = %v after %d runs, want one run, which it joins", err, runs)
+	}
+	others.Wait()
 }

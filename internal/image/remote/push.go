@@ -31,13 +31,18 @@ type sending struct {
 	mu                    sync.Mutex
 	progress              func(done, total int64) // nil after the end; guarded by mu
 	done, reported, total int64                   // guarded by mu
+	reporting             chan struct{}           // closed when the reports that are being made are complete; nil without any; guarded by mu
 }
 
 // end waits for the report that is being made, and prevents further reports.
 func (s *sending) end() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.progress = nil
+	reporting := s.reporting
+	s.mu.Unlock()
+	if reporting != nil {
+		<-reporting
+	}
 }
 
 // Layers implements [v1.Image].
@@ -62,16 +67,31 @@ func (s *sending) Layers() ([]v1.Layer, error) {
 	return all, nil
 }
 
-// add counts bytes that were read to be sent.
+// add counts bytes that were read to be sent. Reports are made in order and without the lock: while one is made, the other layers are
+// read on, and what they add is in the next report of the same call.
 func (s *sending) add(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.done = min(s.done+int64(n), s.total) // a layer that is sent again does not count again
-	if s.progress == nil || s.done == s.reported || s.done-s.reported < sendingStep && s.done < s.total {
+	if s.reporting != nil || !s.due() {
 		return
 	}
-	s.reported = s.done
-	s.progress(s.done, s.total)
+	reporting := make(chan struct{})
+	s.reporting = reporting
+	for s.due() {
+		s.reported = s.done
+		progress, done, total := s.progress, s.done, s.total
+		s.mu.Unlock()
+		progress(done, total)
+		s.mu.Lock()
+	}
+	s.reporting = nil
+	close(reporting)
+}
+
+// due tells whether there is something to report. The caller has the lock.
+func (s *sending) due() bool {
+	return s.progress != nil && s.done != s.reported && (s.done-s.reported >= sendingStep || s.done >= s.total)
 }
 
 type sentLayer struct {

@@ -19,8 +19,9 @@ const (
 // relief makes space on a full disk for writes.
 type relief struct {
 	mu      sync.Mutex
-	release func() bool // guarded by mu; nil for none
-	times   int         // how often release made space; guarded by mu
+	release func() bool   // guarded by mu; nil for none
+	times   int           // how often release made space; guarded by mu
+	under   chan struct{} // closed when the call of release that is under way has returned; nil without one; guarded by mu
 }
 
 // OnFull sets the function that makes space when a write finds the disk full. The write is
@@ -40,18 +41,34 @@ func (r *relief) count() int {
 }
 
 // since reports whether release has made space since count returned before; if not, since
-// calls release itself.
+// calls release itself, without the lock and after the call that is under way.
 func (r *relief) since(before int) bool {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.times > before {
-		return true
+	for r.times <= before && r.under != nil {
+		under := r.under
+		r.mu.Unlock()
+		<-under
+		r.mu.Lock()
 	}
-	if r.release == nil || !r.release() {
-		return false
+	if r.times > before || r.release == nil {
+		defer r.mu.Unlock()
+		return r.times > before
 	}
-	r.times++
-	return true
+	release, returned := r.release, make(chan struct{})
+	r.under = returned
+	r.mu.Unlock()
+	made := false
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if made {
+			r.times++
+		}
+		r.under = nil
+		close(returned)
+	}()
+	made = release()
+	return made
 }
 
 // ReserveLog allocates the beginning of the write-ahead log, if it is not allocated yet, so

@@ -6,7 +6,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -110,7 +113,14 @@ func TestSpaceIsMadeOnceForWritesThatFailTogether(t *testing.T) {
 		t.Error("without anything to give up there is space")
 	}
 	n := 0
-	r.release = func() bool { n++; return true }
+	r.release = func() bool {
+		n++
+		if !r.mu.TryLock() {
+			t.Fatal("release is called under the lock")
+		}
+		r.mu.Unlock()
+		return true
+	}
 	before := r.count()
 	for range 3 {
 		if !r.since(before) {
@@ -119,5 +129,38 @@ func TestSpaceIsMadeOnceForWritesThatFailTogether(t *testing.T) {
 	}
 	if n != 1 {
 		t.Errorf("released %d times, want once", n)
+	}
+}
+
+// TestOneCallMakesSpaceAtATime: writes that find the disk full while space is being made wait for that. After a call that made
+// none each of them calls.
+func TestOneCallMakesSpaceAtATime(t *testing.T) {
+	for _, makes := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			const writes = 3
+			r, calls, atOnce := &relief{}, 0, 0
+			r.release = func() bool {
+				if atOnce++; atOnce > 1 {
+					t.Error("two calls at once")
+				}
+				calls++
+				time.Sleep(time.Second)
+				atOnce--
+				return makes
+			}
+			before := r.count()
+			var all sync.WaitGroup
+			for range writes {
+				all.Go(func() {
+					if r.since(before) != makes {
+						t.Errorf("since = %v, want %v", !makes, makes)
+					}
+				})
+			}
+			all.Wait()
+			if want := map[bool]int{true: 1, false: writes}[makes]; calls != want {
+				t.Errorf("%d calls, want %d", calls, want)
+			}
+		})
 	}
 }
