@@ -123,6 +123,11 @@ func (c *Client) WhoAmI(ctx context.Context) (*Identity, error) {
 	return fetch[Identity](ctx, c.transport, request{method: http.MethodGet, path: "/v1/whoami", repeat: true})
 }
 
+// Host describes the machine of the server, for its administrators.
+func (c *Client) Host(ctx context.Context) (*Host, error) {
+	return fetch[Host](ctx, c.transport, request{method: http.MethodGet, path: "/v1/host", repeat: true})
+}
+
 // Version returns the server's version.
 func (c *Client) Version(ctx context.Context) (*Version, error) {
 	return fetch[Version](ctx, c.transport, request{method: http.MethodGet, path: "/v1/version", repeat: true})

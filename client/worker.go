@@ -18,6 +18,9 @@ type Worker = wire.Worker
 // WorkerChanges are changes of a worker; nil leaves a setting as it is.
 type WorkerChanges = wire.UpdateWorker
 
+// Host is the machine of the server: its capacity, pool, images, and how long operations take.
+type Host = wire.Host
+
 func workerPath(ref string) string { return "/v1/workers/" + url.PathEscape(ref) }
 
 // List lists the workers, the first that joined first.

@@ -91,6 +91,14 @@ CLASSES = {
     "NewWebhook": "",
     "WebhookDelivery": "",
     "Worker": "",
+    "Host": "",
+    "HostResource": "",
+    "HostSandboxes": "",
+    "HostImages": "",
+    "HostPool": "",
+    "HostTemplates": "",
+    "HostWaiting": "",
+    "HostOperation": "",
 }
 #: The classes that have a base class, whose members they do not repeat.
 BASES = {

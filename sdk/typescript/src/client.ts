@@ -19,7 +19,7 @@ import { Webhooks } from "./webhooks.js";
 import { Workers } from "./workers.js";
 import { Workspaces } from "./workspaces.js";
 import type * as wire from "./wire.js";
-import type { Identity, ServerVersion } from "./schemas.js";
+import type { Host, Identity, ServerVersion } from "./schemas.js";
 
 /** The server and the credentials of a {@link Modbox}. */
 export interface ModboxOptions {
@@ -136,6 +136,13 @@ export class Modbox {
     checkMembers("CallOptions", options, callMembers);
     const w = await this.http.json<wire.Whoami>({ method: "GET", path: "/v1/whoami", signal: options.signal, repeatable: true });
     return schemas.whoami(w);
+  }
+
+  /** Returns the machine of the server: its capacity, pool, images, and how long operations take. For administrators. */
+  async host(options: CallOptions = {}): Promise<Host> {
+    checkMembers("CallOptions", options, callMembers);
+    const w = await this.http.json<wire.Host>({ method: "GET", path: "/v1/host", signal: options.signal, repeatable: true });
+    return schemas.host(w);
   }
 
   /** Returns the version of the server. */

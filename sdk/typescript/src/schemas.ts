@@ -2067,6 +2067,216 @@ export function worker(w: Wire["Worker"]): Worker {
   };
 }
 
+/** The answer to GET /v1/host. */
+export interface Host {
+  /** Version of the server. */
+  version: string;
+  /** What runs its sandboxes. */
+  driver: string;
+  /** What runs the programs of new sandboxes: gVisor's platform, systrap or kvm. */
+  platform: string | undefined;
+  /** Why this platform was chosen. */
+  platformReason: string | undefined;
+  /** When the server was started; operations are counted since then. */
+  startedAt: string;
+  /** Processor cores of the machine. */
+  cores: number;
+  /** Its memory. */
+  memory: HostResource;
+  /** The disk of the state directory. */
+  disk: HostResource;
+  /** The server frees disk, because less than disk.evict_below is free. */
+  diskPressure: boolean;
+  /** Sandboxes of all workspaces that have not ended, by state. */
+  sandboxes: HostSandboxes[];
+  /** Root filesystems on the disk, by kind. */
+  images: HostImages[];
+  /** Boxes that are started before they are asked for; absent when pool.size is 0. */
+  pool: HostPool | undefined;
+  /** Memory templates, from which new sandboxes are restored; absent when template.max_bytes is 0. */
+  templates: HostTemplates | undefined;
+  /** What is under way or waits. */
+  waiting: HostWaiting;
+  /** Size of the database with its log. */
+  databaseBytes: number;
+  /** How long operations took, the slowest first. */
+  operations: HostOperation[];
+}
+
+export function host(w: Wire["Host"]): Host {
+  return {
+    version: w.version,
+    driver: w.driver,
+    platform: w.platform,
+    platformReason: w.platform_reason,
+    startedAt: w.started_at,
+    cores: w.cores,
+    memory: hostResource(w.memory),
+    disk: hostResource(w.disk),
+    diskPressure: w.disk_pressure,
+    sandboxes: w.sandboxes.map(hostSandboxes),
+    images: w.images.map(hostImages),
+    pool: w.pool && hostPool(w.pool),
+    templates: w.templates && hostTemplates(w.templates),
+    waiting: hostWaiting(w.waiting),
+    databaseBytes: w.database_bytes,
+    operations: w.operations.map(hostOperation),
+  };
+}
+
+/** Says how much of a resource there is, and how much of it is promised and used. */
+export interface HostResource {
+  /** What the machine has. */
+  totalBytes: number;
+  /** What is free; absent for memory. */
+  freeBytes: number | undefined;
+  /** Sum of the limits of all running sandboxes and builds. */
+  promisedBytes: number;
+  /** How much may be promised; 0 for no limit. */
+  promisedMaxBytes: number;
+  /** What boxes use of it: memory as last measured. */
+  usedBytes: number;
+}
+
+export function hostResource(w: Wire["HostResource"]): HostResource {
+  return {
+    totalBytes: w.total_bytes,
+    freeBytes: w.free_bytes,
+    promisedBytes: w.promised_bytes,
+    promisedMaxBytes: w.promised_max_bytes,
+    usedBytes: w.used_bytes,
+  };
+}
+
+/** The number of sandboxes in a state. */
+export interface HostSandboxes {
+  /** The state. */
+  state: string;
+  /** How many there are. */
+  count: number;
+}
+
+export function hostSandboxes(w: Wire["HostSandboxes"]): HostSandboxes {
+  return {
+    state: w.state,
+    count: w.count,
+  };
+}
+
+/** The number and size of the root filesystems of a kind. */
+export interface HostImages {
+  /** built_in, pulled, built, or cache without a name. */
+  kind: string;
+  /** How many there are. */
+  count: number;
+  /** Their size. */
+  sizeBytes: number;
+}
+
+export function hostImages(w: Wire["HostImages"]): HostImages {
+  return {
+    kind: w.kind,
+    count: w.count,
+    sizeBytes: w.size_bytes,
+  };
+}
+
+/** Says how the pool of started boxes does. */
+export interface HostPool {
+  /** Started boxes that wait for a sandbox. */
+  boxes: number;
+  /** How many of them fit any image; the others are each of one image. */
+  blankBoxes: number;
+  /** New sandboxes that got one of them. */
+  hits: number;
+  /** New sandboxes for which none was there. */
+  misses: number;
+}
+
+export function hostPool(w: Wire["HostPool"]): HostPool {
+  return {
+    boxes: w.boxes,
+    blankBoxes: w.blank_boxes,
+    hits: w.hits,
+    misses: w.misses,
+  };
+}
+
+/** Says how the memory templates do. */
+export interface HostTemplates {
+  /** Memory templates that are ready. */
+  count: number;
+  /** Their size. */
+  sizeBytes: number;
+  /** Sandboxes, and boxes of the pool, that were restored from one. */
+  hits: number;
+  /** Those of such images that none was there for. */
+  misses: number;
+  /** Restores that failed; the box was made without. */
+  failed: number;
+}
+
+export function hostTemplates(w: Wire["HostTemplates"]): HostTemplates {
+  return {
+    count: w.count,
+    sizeBytes: w.size_bytes,
+    hits: w.hits,
+    misses: w.misses,
+    failed: w.failed,
+  };
+}
+
+/** Counts what is under way or waits. */
+export interface HostWaiting {
+  /** Requests that wait for a quota or for capacity. */
+  requests: number;
+  /** Builds of Dockerfiles and pushes. */
+  builds: number;
+  /** Pulls of images and installs of packages. */
+  imageTasks: number;
+  /** Commands that outlive their request. */
+  executions: number;
+}
+
+export function hostWaiting(w: Wire["HostWaiting"]): HostWaiting {
+  return {
+    requests: w.requests,
+    builds: w.builds,
+    imageTasks: w.image_tasks,
+    executions: w.executions,
+  };
+}
+
+/** Says how long an operation took since the start of the server. */
+export interface HostOperation {
+  /** What it is, such as create, pause or exec. */
+  operation: string;
+  /** The part of it; absent for the whole. */
+  phase: string | undefined;
+  /** How often it ended. */
+  count: number;
+  /** How often an error of the server ended it. */
+  failed: number;
+  /** Mean time. */
+  meanSeconds: number;
+  /** Half of them took no longer; estimated from the buckets of the metric. */
+  p50Seconds: number;
+  /** 19 of 20 took no longer; estimated likewise. */
+  p95Seconds: number;
+}
+
+export function hostOperation(w: Wire["HostOperation"]): HostOperation {
+  return {
+    operation: w.operation,
+    phase: w.phase,
+    count: w.count,
+    failed: w.failed,
+    meanSeconds: w.mean_seconds,
+    p50Seconds: w.p50_seconds,
+    p95Seconds: w.p95_seconds,
+  };
+}
+
 /** A command: exactly one of `command` and `shell`. */
 export interface CommandOptions {
   /** Program and arguments, run without a shell. */

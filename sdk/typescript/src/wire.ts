@@ -95,3 +95,4 @@ export type Event = Schemas["Event"];
 export type Problem = Schemas["Problem"];
 export type Whoami = Schemas["Whoami"];
 export type Version = Schemas["Version"];
+export type Host = Schemas["Host"];

@@ -24,6 +24,7 @@ const answers = {
   SignInSession: "", Whoami: "Identity", Version: "ServerVersion", User: "", NewUser: "", Member: "", Workspace: "", WorkspaceDetail: "",
   Invitation: "", NewInvitation: "", AddedMember: "", DiskUse: "", QuotaUsed: "", QuotaReport: "", AuditRecord: "", AuditEntry: "", AuditReport: "",
   Webhook: "", NewWebhook: "", WebhookDelivery: "", Worker: "",
+  Host: "", HostResource: "", HostSandboxes: "", HostImages: "", HostPool: "", HostTemplates: "", HostWaiting: "", HostOperation: "",
 };
 /** The schemas that callers give, too: all their members are optional. */
 const given = { Resources: "", ExecLimits: "", Timeouts: "", Network: "NetworkOptions", Quota: "" };

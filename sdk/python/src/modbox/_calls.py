@@ -21,6 +21,7 @@ from ._schemas import (
     ExecutionCommand,
     FileChange,
     FileInfo,
+    Host,
     Identity,
     NetworkOptions,
     NewToken,
@@ -483,6 +484,10 @@ def delete_ssh_key(key: str) -> Call[None]:
 
 def whoami() -> Call[Identity]:
     return Call("GET", "/v1/whoami", _into(Identity), repeatable=True)
+
+
+def host() -> Call[Host]:
+    return Call("GET", "/v1/host", _into(Host), repeatable=True)
 
 
 def version() -> Call[ServerVersion]:

@@ -1394,6 +1394,146 @@ class Worker:
     created_at: datetime = _required(parse_time)
 
 
+@dataclass(frozen=True)
+class Host:
+    """The answer to GET /v1/host."""
+
+    #: Version of the server.
+    version: str = ""
+    #: What runs its sandboxes.
+    driver: str = ""
+    #: What runs the programs of new sandboxes: gVisor's platform, systrap or kvm.
+    platform: Optional[str] = None
+    #: Why this platform was chosen.
+    platform_reason: Optional[str] = None
+    #: When the server was started; operations are counted since then.
+    started_at: datetime = _required(parse_time)
+    #: Processor cores of the machine.
+    cores: int = 0
+    #: Its memory.
+    memory: HostResource = _by(_object(HostResource), default=HostResource())
+    #: The disk of the state directory.
+    disk: HostResource = _by(_object(HostResource), default=HostResource())
+    #: The server frees disk, because less than disk.evict_below is free.
+    disk_pressure: bool = False
+    #: Sandboxes of all workspaces that have not ended, by state.
+    sandboxes: List[HostSandboxes] = _by(_list(HostSandboxes), default_factory=list)
+    #: Root filesystems on the disk, by kind.
+    images: List[HostImages] = _by(_list(HostImages), default_factory=list)
+    #: Boxes that are started before they are asked for; None when pool.size is 0.
+    pool: Optional[HostPool] = _by(_object(HostPool), default=None)
+    #: Memory templates, from which new sandboxes are restored; None when template.max_bytes is 0.
+    templates: Optional[HostTemplates] = _by(_object(HostTemplates), default=None)
+    #: What is under way or waits.
+    waiting: HostWaiting = _by(_object(HostWaiting), default=HostWaiting())
+    #: Size of the database with its log.
+    database_bytes: int = 0
+    #: How long operations took, the slowest first.
+    operations: List[HostOperation] = _by(_list(HostOperation), default_factory=list)
+
+
+@dataclass(frozen=True)
+class HostResource:
+    """Says how much of a resource there is, and how much of it is promised and used."""
+
+    #: What the machine has.
+    total_bytes: int = 0
+    #: What is free; None for memory.
+    free_bytes: Optional[int] = None
+    #: Sum of the limits of all running sandboxes and builds.
+    promised_bytes: int = 0
+    #: How much may be promised; 0 for no limit.
+    promised_max_bytes: int = 0
+    #: What boxes use of it: memory as last measured.
+    used_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class HostSandboxes:
+    """The number of sandboxes in a state."""
+
+    #: The state.
+    state: str = ""
+    #: How many there are.
+    count: int = 0
+
+
+@dataclass(frozen=True)
+class HostImages:
+    """The number and size of the root filesystems of a kind."""
+
+    #: built_in, pulled, built, or cache without a name.
+    kind: str = ""
+    #: How many there are.
+    count: int = 0
+    #: Their size.
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class HostPool:
+    """Says how the pool of started boxes does."""
+
+    #: Started boxes that wait for a sandbox.
+    boxes: int = 0
+    #: How many of them fit any image; the others are each of one image.
+    blank_boxes: int = 0
+    #: New sandboxes that got one of them.
+    hits: int = 0
+    #: New sandboxes for which none was there.
+    misses: int = 0
+
+
+@dataclass(frozen=True)
+class HostTemplates:
+    """Says how the memory templates do."""
+
+    #: Memory templates that are ready.
+    count: int = 0
+    #: Their size.
+    size_bytes: int = 0
+    #: Sandboxes, and boxes of the pool, that were restored from one.
+    hits: int = 0
+    #: Those of such images that none was there for.
+    misses: int = 0
+    #: Restores that failed; the box was made without.
+    failed: int = 0
+
+
+@dataclass(frozen=True)
+class HostWaiting:
+    """Counts what is under way or waits."""
+
+    #: Requests that wait for a quota or for capacity.
+    requests: int = 0
+    #: Builds of Dockerfiles and pushes.
+    builds: int = 0
+    #: Pulls of images and installs of packages.
+    image_tasks: int = 0
+    #: Commands that outlive their request.
+    executions: int = 0
+
+
+@dataclass(frozen=True)
+class HostOperation:
+    """Says how long an operation took since the start of the server."""
+
+    #: What it is, such as create, pause or exec.
+    operation: str = ""
+    #: The part of it; None for the whole.
+    phase: Optional[str] = None
+    #: How often it ended.
+    count: int = 0
+    #: How often an error of the server ended it.
+    failed: int = 0
+    #: Mean time.
+    mean_seconds: float = 0
+    #: Half of them took no longer; estimated from the buckets of the metric.
+    p50_seconds: float = 0
+    #: 19 of 20 took no longer; estimated likewise.
+    p95_seconds: float = 0
+
+
 class ExecutionCommand(TypedDict, total=False):
     """A command that is kept: exactly one of ``command`` and ``shell``."""
 

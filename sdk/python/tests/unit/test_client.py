@@ -322,6 +322,7 @@ class ClientTests:
         token = {"id": "t-1", "description": "ci", "workspace_id": "w", "created_at": when, "token": "mbx_new"}
         image = {"id": "i", "name": "n", "tag": "t", "ref": "n:t", "created_at": when, "updated_at": when}
         event = {"seq": 2, "sandbox_id": "i", "time": when, "type": "exec", "message": "m", "data": {"exit_code": "0"}}
+        host = {"version": "1", "driver": "fake", "started_at": when, "pool": {"boxes": 2, "blank_boxes": 1, "hits": 7, "misses": 3}}
         answers = {
             "/v1/sandboxes/a/events": {"items": [event]},
             "/v1/sandboxes/a/usage": {"at": None, "cpu_seconds": 1.5, "network_sent_bytes": 7},
@@ -331,6 +332,7 @@ class ClientTests:
             "/v1/tokens": {"items": [], **token},
             "/v1/whoami": {"user_id": "u", "workspace_id": "w", "token_id": "t"},
             "/v1/version": {"version": "1", "driver": "fake"},
+            "/v1/host": host,
             "/v1/ssh-keys": {"items": [], "id": "k-1", "fingerprint": "SHA256:a/b", "type": "ssh-ed25519", "created_at": when},
         }
 
@@ -360,6 +362,8 @@ class ClientTests:
         self.assertEqual(server.requests[6].path, "/v1/tokens/t-1")
         self.assertEqual(client.whoami().workspace_id, "w")
         self.assertEqual(client.version().driver, "fake")
+        pool = client.host().pool
+        self.assertEqual((pool.boxes, pool.blank_boxes, pool.hits, pool.misses), (2, 1, 7, 3))
         key = client.ssh_keys.add("ssh-ed25519 AAAA", name="laptop", workspace_only=True)
         self.assertEqual((key.id, key.fingerprint, key.workspace_id, key.expires_at), ("k-1", "SHA256:a/b", None, None))
         sent = {"public_key": "ssh-ed25519 AAAA", "name": "laptop", "workspace_only": True}

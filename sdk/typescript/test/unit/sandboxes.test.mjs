@@ -189,6 +189,7 @@ test("events, stats, images, tokens, whoami, version", async (t) => {
     "/v1/tokens": { items: [], id: "t-1", token: "mbx_new" },
     "/v1/whoami": { user_id: "u", workspace_id: "w", token_id: "t" },
     "/v1/version": { version: "1", driver: "fake" },
+    "/v1/host": { version: "1", driver: "fake", started_at: "2026-01-01T00:00:00Z", pool: { boxes: 2, blank_boxes: 1, hits: 7, misses: 3 } },
     "/v1/ssh-keys": { items: [], id: "k-1", fingerprint: "SHA256:a/b", type: "ssh-ed25519" },
   };
   const s = await serve(t, (r, res) => (r.method === "DELETE" ? res.writeHead(204).end() : json(res, answers[r.path])));
@@ -208,6 +209,7 @@ test("events, stats, images, tokens, whoami, version", async (t) => {
   assert.equal(s.requests[6].path, "/v1/tokens/t-1");
   assert.equal((await client.whoami()).workspaceId, "w");
   assert.equal((await client.version()).driver, "fake");
+  assert.deepEqual((await client.host()).pool, { boxes: 2, blankBoxes: 1, hits: 7, misses: 3 });
   const key = await client.sshKeys.add("ssh-ed25519 AAAA", { name: "laptop", workspaceOnly: true });
   assert.deepEqual([key.id, key.fingerprint, key.workspaceId, key.expiresAt], ["k-1", "SHA256:a/b", undefined, undefined]);
   assert.deepEqual(s.requests.at(-1).json(), { public_key: "ssh-ed25519 AAAA", name: "laptop", workspace_only: true });

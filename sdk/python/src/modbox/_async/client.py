@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Optional, Type
 
 from .. import _calls as calls, _signin
 from .._calls import Call
-from .._schemas import Identity, ServerVersion
+from .._schemas import Host, Identity, ServerVersion
 from .._session import DEFAULTS, Settings
 from .._signin import AsyncOnSession, AsyncRenewing, Credentials
 from ..models import UserSession
@@ -144,6 +144,10 @@ class AsyncModbox:
     async def whoami(self) -> Identity:
         """Says who the token speaks for."""
         return await self._requester.perform(calls.whoami())
+
+    async def host(self) -> Host:
+        """Returns the machine of the server: its capacity, pool, images, and how long operations take. For administrators."""
+        return await self._requester.perform(calls.host())
 
     async def version(self) -> ServerVersion:
         """Says what the server is."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Optional, Type
 
 from .. import _calls as calls, _signin
 from .._calls import Call
-from .._schemas import Identity, ServerVersion
+from .._schemas import Host, Identity, ServerVersion
 from .._session import DEFAULTS, Settings
 from .._signin import OnSession, Renewing, Credentials
 from ..models import UserSession
@@ -145,6 +145,10 @@ class Modbox:
     def whoami(self) -> Identity:
         """Says who the token speaks for."""
         return self._requester.perform(calls.whoami())
+
+    def host(self) -> Host:
+        """Returns the machine of the server: its capacity, pool, images, and how long operations take. For administrators."""
+        return self._requester.perform(calls.host())
 
     def version(self) -> ServerVersion:
         """Says what the server is."""
