@@ -91,7 +91,6 @@ CLASSES = {
     "NewWebhook": "",
     "WebhookDelivery": "",
     "Worker": "",
-    "Host": "",
     "HostResource": "",
     "HostSandboxes": "",
     "HostImages": "",
@@ -99,6 +98,7 @@ CLASSES = {
     "HostTemplates": "",
     "HostWaiting": "",
     "HostOperation": "",
+    "Host": "",
 }
 #: The classes that have a base class, whose members they do not repeat.
 BASES = {

@@ -1395,44 +1395,6 @@ class Worker:
 
 
 @dataclass(frozen=True)
-class Host:
-    """The answer to GET /v1/host."""
-
-    #: Version of the server.
-    version: str = ""
-    #: What runs its sandboxes.
-    driver: str = ""
-    #: What runs the programs of new sandboxes: gVisor's platform, systrap or kvm.
-    platform: Optional[str] = None
-    #: Why this platform was chosen.
-    platform_reason: Optional[str] = None
-    #: When the server was started; operations are counted since then.
-    started_at: datetime = _required(parse_time)
-    #: Processor cores of the machine.
-    cores: int = 0
-    #: Its memory.
-    memory: HostResource = _by(_object(HostResource), default=HostResource())
-    #: The disk of the state directory.
-    disk: HostResource = _by(_object(HostResource), default=HostResource())
-    #: The server frees disk, because less than disk.evict_below is free.
-    disk_pressure: bool = False
-    #: Sandboxes of all workspaces that have not ended, by state.
-    sandboxes: List[HostSandboxes] = _by(_list(HostSandboxes), default_factory=list)
-    #: Root filesystems on the disk, by kind.
-    images: List[HostImages] = _by(_list(HostImages), default_factory=list)
-    #: Boxes that are started before they are asked for; None when pool.size is 0.
-    pool: Optional[HostPool] = _by(_object(HostPool), default=None)
-    #: Memory templates, from which new sandboxes are restored; None when template.max_bytes is 0.
-    templates: Optional[HostTemplates] = _by(_object(HostTemplates), default=None)
-    #: What is under way or waits.
-    waiting: HostWaiting = _by(_object(HostWaiting), default=HostWaiting())
-    #: Size of the database with its log.
-    database_bytes: int = 0
-    #: How long operations took, the slowest first.
-    operations: List[HostOperation] = _by(_list(HostOperation), default_factory=list)
-
-
-@dataclass(frozen=True)
 class HostResource:
     """Says how much of a resource there is, and how much of it is promised and used."""
 
@@ -1532,6 +1494,44 @@ class HostOperation:
     p50_seconds: float = 0
     #: 19 of 20 took no longer; estimated likewise.
     p95_seconds: float = 0
+
+
+@dataclass(frozen=True)
+class Host:
+    """The answer to GET /v1/host."""
+
+    #: Version of the server.
+    version: str = ""
+    #: What runs its sandboxes.
+    driver: str = ""
+    #: What runs the programs of new sandboxes: gVisor's platform, systrap or kvm.
+    platform: Optional[str] = None
+    #: Why this platform was chosen.
+    platform_reason: Optional[str] = None
+    #: When the server was started; operations are counted since then.
+    started_at: datetime = _required(parse_time)
+    #: Processor cores of the machine.
+    cores: int = 0
+    #: Its memory.
+    memory: HostResource = _by(_object(HostResource), default=HostResource())
+    #: The disk of the state directory.
+    disk: HostResource = _by(_object(HostResource), default=HostResource())
+    #: The server frees disk, because less than disk.evict_below is free.
+    disk_pressure: bool = False
+    #: Sandboxes of all workspaces that have not ended, by state.
+    sandboxes: List[HostSandboxes] = _by(_list(HostSandboxes), default_factory=list)
+    #: Root filesystems on the disk, by kind.
+    images: List[HostImages] = _by(_list(HostImages), default_factory=list)
+    #: Boxes that are started before they are asked for; None when pool.size is 0.
+    pool: Optional[HostPool] = _by(_object(HostPool), default=None)
+    #: Memory templates, from which new sandboxes are restored; None when template.max_bytes is 0.
+    templates: Optional[HostTemplates] = _by(_object(HostTemplates), default=None)
+    #: What is under way or waits.
+    waiting: HostWaiting = _by(_object(HostWaiting), default=HostWaiting())
+    #: Size of the database with its log.
+    database_bytes: int = 0
+    #: How long operations took, the slowest first.
+    operations: List[HostOperation] = _by(_list(HostOperation), default_factory=list)
 
 
 class ExecutionCommand(TypedDict, total=False):

@@ -189,7 +189,7 @@ test("events, stats, images, tokens, whoami, version", async (t) => {
     "/v1/tokens": { items: [], id: "t-1", token: "mbx_new" },
     "/v1/whoami": { user_id: "u", workspace_id: "w", token_id: "t" },
     "/v1/version": { version: "1", driver: "fake" },
-    "/v1/host": { version: "1", driver: "fake", started_at: "2026-01-01T00:00:00Z", pool: { boxes: 2, blank_boxes: 1, hits: 7, misses: 3 } },
+    "/v1/host": { version: "1", driver: "fake", started_at: "t", memory: {}, disk: {}, waiting: {}, sandboxes: [], images: [], operations: [], pool: { boxes: 2, blank_boxes: 1, hits: 7, misses: 3 } },
     "/v1/ssh-keys": { items: [], id: "k-1", fingerprint: "SHA256:a/b", type: "ssh-ed25519" },
   };
   const s = await serve(t, (r, res) => (r.method === "DELETE" ? res.writeHead(204).end() : json(res, answers[r.path])));
