@@ -73,33 +73,53 @@ func cpuOf(stat string) time.Duration {
 	return time.Duration(user+system) * time.Second / 100 // clock ticks
 }
 
+// compared are the quantities in which report compares the stages.
+var compared = []struct {
+	name string
+	of   func(series) float64
+}{
+	{"calls a second", series.rate},
+	{"p50", func(s series) float64 { return milliseconds(bench.Quantile(s.samples, .5)) }},
+	{"p99", func(s series) float64 { return milliseconds(bench.Quantile(s.samples, .99)) }},
+	{"CPU", func(s series) float64 { return milliseconds(s.cpu()) }},
+}
+
 // report compares the stages with the first.
 func report(engine string, stages []stage) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n| %s, %d clients; calls a second, p50 and p99 in ms, CPU in ms |", engine, *clients)
+	fmt.Fprintf(&b, "\n| %s, %d clients; calls a second, p50, p99 and CPU in ms |", engine, *clients)
 	for _, m := range stages {
 		fmt.Fprintf(&b, " %s |", m.name)
 	}
-	b.WriteString(" ratios of p50 | ratios of CPU |\n|---|" + strings.Repeat("---|", len(stages)+2) + "\n")
+	for _, c := range compared {
+		fmt.Fprintf(&b, " ratios of %s |", c.name)
+	}
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(stages)+len(compared)) + "\n")
 	for i, first := range stages[0].calls {
 		fmt.Fprintf(&b, "| %s |", first.name)
-		var times, cpus []string
 		for _, m := range stages {
-			c := m.calls[i]
-			p50 := bench.Quantile(c.samples, .5)
-			fmt.Fprintf(&b, " %.0f, %.1f, %.1f, %.2f |", float64(len(c.samples))/c.used.of.Seconds(), milliseconds(p50), milliseconds(bench.Quantile(c.samples, .99)), milliseconds(c.cpu()))
-			times = append(times, fmt.Sprintf("%.2f", float64(p50)/float64(bench.Quantile(first.samples, .5))))
-			cpus = append(cpus, fmt.Sprintf("%.2f", float64(c.cpu())/float64(first.cpu())))
+			s := m.calls[i]
+			fmt.Fprintf(&b, " %.0f, %.1f, %.1f, %.2f |", compared[0].of(s), compared[1].of(s), compared[2].of(s), compared[3].of(s))
 		}
-		fmt.Fprintf(&b, " %s | %s |\n", strings.Join(times[1:], ", "), strings.Join(cpus[1:], ", "))
+		for _, c := range compared {
+			var ratios []string
+			for _, m := range stages[1:] {
+				ratios = append(ratios, fmt.Sprintf("%.2f", c.of(m.calls[i])/c.of(first)))
+			}
+			fmt.Fprintf(&b, " %s |", strings.Join(ratios, ", "))
+		}
+		b.WriteString("\n")
 	}
 	b.WriteString("| at rest: CPU of server and database, of a core |")
 	for _, m := range stages {
 		fmt.Fprintf(&b, " %.1f %%, %.1f %% |", m.rest.percent(m.rest.server), m.rest.percent(m.rest.database))
 	}
-	b.WriteString(" | |\n")
+	b.WriteString(strings.Repeat(" |", len(compared)) + "\n")
 	return b.String()
 }
+
+// rate is the number of calls a second.
+func (s series) rate() float64 { return float64(len(s.samples)) / s.used.of.Seconds() }
 
 // cpu is the CPU time of a call, with its client.
 func (s series) cpu() time.Duration {
