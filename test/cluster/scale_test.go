@@ -253,7 +253,9 @@ func (s *scale) run(n int) {
 		for _, id := range ids {
 			pods.Release(id)
 		}
-		until(t, "all Pods are gone", func() bool { return s.gone.Load() >= int64(n) })
+		for k := range n { // each has the time limit
+			until(t, "another Pod is gone", func() bool { return s.gone.Load() > int64(k) })
+		}
 	})
 }
 
