@@ -42,11 +42,11 @@ func apply(t *testing.T, manifest string, options ...string) {
 	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {
-			for _, args := range []string{
-				"get pods -A -o wide", "get events -A", "describe pods -A",
-				"logs --prefix --ignore-errors -l modbox-test --tail 200", "logs --prefix --ignore-errors -n modbox -l app.kubernetes.io/name=modbox --tail 200", "logs --prefix --ignore-errors -n standbys -l app.kubernetes.io/name=modbox --tail 200",
-				"logs --prefix --ignore-errors -n clients -l app.kubernetes.io/name=modbox --tail 200",
-			} {
+			shown := []string{"get pods -A -o wide", "get events -A", "describe pods -A", "logs --prefix --ignore-errors -l modbox-test --tail 200"}
+			for _, namespace := range []string{"modbox", "standbys", "clients", "podstandbys", perSandboxNamespace} {
+				shown = append(shown, "logs --prefix --ignore-errors -n "+namespace+" -l app.kubernetes.io/name=modbox --tail 200")
+			}
+			for _, args := range shown {
 				out, _ := exec.Command("kubectl", strings.Fields(args)...).CombinedOutput()
 				t.Logf("kubectl %s:\n%s", args, out)
 			}

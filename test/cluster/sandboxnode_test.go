@@ -18,20 +18,14 @@ import (
 func (p perSandbox) counting(t *testing.T, node string, o client.CreateOptions) string {
 	t.Helper()
 	defer only(t, node)()
-	o.Image = "modbox/base"
-	sb, err := p.Sandboxes.Create(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.bash(t, sb.ID, counter)
-	p.count(t, sb.ID, 1)
-	if got := p.node(t, sb.ID); got != node {
+	id := p.started(t, o)
+	if got := p.node(t, id); got != node {
 		t.Fatalf("the sandbox is on %q, want %s", got, node)
 	}
-	return sb.ID
+	return id
 }
 
-// only keeps new Pods on a node until the function that it returns is called.
+// only keeps new Pods on a node, or on none if it is "", until the function that it returns is called.
 func only(t *testing.T, node string) (all func()) {
 	t.Helper()
 	var others []string

@@ -82,6 +82,7 @@ func TestPodPerSandbox(t *testing.T) {
 	t.Run("quota", p.quota)
 	t.Run("memory", p.memory)
 	t.Run("space", p.space)
+	t.Run("image", p.image)
 	t.Run("away", p.away)
 	t.Run("bench", p.bench)
 	t.Run("pool", p.pool)
@@ -196,120 +197,6 @@ func (p perSandbox) copies(t *testing.T) {
 		}
 	}
 	p.none(t, "after the end of the sandboxes")
-}
-
-// quota checks what a ResourceQuota does.
-func (p perSandbox) quota(t *testing.T) {
-	kubectl(t, "{apiVersion: v1, kind: ResourceQuota, metadata: {name: sandboxes, namespace: "+perSandboxNamespace+"}, spec: {hard: {pods: 2}}}", "apply", "-f", "-")
-	defer kubectl(t, "", "-n", perSandboxNamespace, "delete", "resourcequota", "sandboxes")
-	until(t, "the quota counts", func() bool {
-		return kubectl(t, "", "-n", perSandboxNamespace, "get", "resourcequota", "sandboxes", "-o", "jsonpath={.status.used.pods}") == "2"
-	})
-	p.fails(t, client.Resources{}, "ResourceQuota")
-	p.none(t, "after a refusal")
-}
-
-// fails checks that a new sandbox fails with a reason.
-func (p perSandbox) fails(t *testing.T, size client.Resources, why string) {
-	t.Helper()
-	sb, err := p.Sandboxes.Create(t.Context(), client.CreateOptions{Image: "modbox/base", Resources: size})
-	if err == nil {
-		sb, err = p.Sandboxes.Wait(t.Context(), sb.ID, client.Running)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if sb.State != client.Failed || sb.Cause == nil || !strings.Contains(sb.Cause.Message, why) {
-		t.Errorf("the sandbox is %s, %+v, want that it failed: %s", sb.State, sb.Cause, why)
-	}
-}
-
-// memory checks that a sandbox cannot use more memory than its Pod has.
-func (p perSandbox) memory(t *testing.T) {
-	sb, err := p.Sandboxes.Create(t.Context(), client.CreateOptions{Image: "modbox/base"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = p.Sandboxes.Exec(t.Context(), sb.ID, client.Command{Argv: []string{"/bin/bash", "-c", "head -c 1G /dev/zero | tail"}, Timeout: time.Minute})
-	t.Logf("a command that uses 1 GiB: %v", err)
-	if sb, err = p.Sandboxes.Wait(t.Context(), sb.ID, client.Destroyed); err != nil || !sb.State.Ended() || sb.Cause == nil || sb.Cause.Code != "oom" {
-		t.Fatalf("the sandbox is %+v, %v, want that it has ended for lack of memory", sb, err)
-	}
-	t.Logf("the sandbox has ended: %+v", sb.Cause)
-	p.none(t, "after the sandbox used too much memory")
-}
-
-// space checks what happens to a sandbox for which no node has space, and to the sandbox whose Pod is too many.
-func (p perSandbox) space(t *testing.T) {
-	p.set(t, "MODBOX_KUBERNETES_MAX_PODS=1", "MODBOX_KUBERNETES_START_TIMEOUT=10s")
-	defer p.set(t, "MODBOX_KUBERNETES_MAX_PODS-", "MODBOX_KUBERNETES_START_TIMEOUT-")
-	p.fails(t, client.Resources{CPU: "8"}, "no node of the cluster has space")
-	p.none(t, "after a refusal")
-	sb, err := p.Sandboxes.Create(t.Context(), client.CreateOptions{Image: "modbox/base"})
-	if err == nil {
-		sb, err = p.Sandboxes.Wait(t.Context(), sb.ID, client.Running)
-	}
-	if err != nil || sb.State != client.Running {
-		t.Fatalf("the sandbox is %+v, %v", sb, err)
-	}
-	p.fails(t, client.Resources{}, "kubernetes.max_pods")
-	if _, err := p.Sandboxes.Delete(t.Context(), sb.ID); err != nil {
-		t.Error(err)
-	}
-	p.none(t, "after the end of the sandbox")
-}
-
-// away checks that sandboxes go on while the API server of Kubernetes does not answer, and that a Pod for which it was asked then does not stay.
-func (p perSandbox) away(t *testing.T) {
-	sb, err := p.Sandboxes.Create(t.Context(), client.CreateOptions{Image: "modbox/base"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	echo := func() {
-		t.Helper()
-		if _, err := p.Sandboxes.Exec(t.Context(), sb.ID, client.Command{Argv: []string{"echo"}}); err != nil {
-			t.Errorf("the sandbox does not go on: %v", err)
-		}
-	}
-	echo()
-	dir := process("kube-apiserver")
-	signal := func(s unix.Signal) {
-		t.Helper()
-		pid, err := strconv.Atoi(filepath.Base(dir))
-		if err == nil {
-			err = unix.Kill(pid, s)
-		}
-		if err != nil {
-			t.Fatalf("the API server: %v", err)
-		}
-	}
-	signal(unix.SIGSTOP)
-	goOn := sync.OnceFunc(func() { signal(unix.SIGCONT) })
-	defer goOn()
-	until(t, "all threads of the API server stand still", func() bool {
-		threads, err := filepath.Glob(dir + "/task/*/stat")
-		return err == nil && len(threads) > 0 && !slices.ContainsFunc(threads, func(file string) bool {
-			text, err := os.ReadFile(file)
-			return err != nil || !strings.Contains(string(text), ") T ")
-		})
-	})
-	p.fails(t, client.Resources{}, "the API server of Kubernetes does not answer")
-	echo()
-	goOn()
-	until(t, "only the Pod of the sandbox is there", func() bool {
-		got := p.pods(t, ".metadata.labels.modbox/sandbox")
-		return len(got) == 1 && got[0] == sb.ID
-	})
-	echo()
-	if _, err := p.Sandboxes.Delete(t.Context(), sb.ID); err != nil {
-		t.Error(err)
-	}
-	p.none(t, "after the end of the sandbox")
-	for line := range strings.Lines(kubectl(t, "", "-n", perSandboxNamespace, "logs", "modbox-0")) {
-		if !strings.HasPrefix(line, "{") {
-			t.Errorf("a line of the server's log is no JSON: %s", line)
-		}
-	}
 }
 
 // set starts the server anew with other environment variables: NAME=value, or NAME- to remove it.
