@@ -156,7 +156,7 @@ type UpdateSandbox struct {
 
 // Cause is the reason of a sandbox's end.
 type Cause struct {
-	Code    string `json:"code" enum:"destroyed,replaced,ttl,idle,paused_ttl,completed,image,start,not_ready,oom,exited,disk_full,host_restart,internal" doc:"For programs."`
+	Code    string `json:"code" enum:"destroyed,replaced,ttl,idle,paused_ttl,completed,image,start,not_ready,oom,exited,disk_full,host_restart,worker_lost,internal" doc:"For programs."`
 	Message string `json:"message" doc:"For people."`
 }
 

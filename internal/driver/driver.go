@@ -39,8 +39,8 @@ type Driver interface {
 	// behaves like a box made by this driver.
 	//
 	// Errors: NotFound when no living box matches the handle: it ended, the host was restarted, or
-	// it was never started. List returns its remains, if any, and Destroy removes them. Invalid
-	// when h is not a handle of this driver.
+	// it was never started; it wraps [EndedError] when the driver knows how the box ended. List returns
+	// its remains, if any, and Destroy removes them. Invalid when h is not a handle of this driver.
 	// Idempotent: recovering a known box succeeds and does nothing.
 	Recover(ctx context.Context, id sandbox.ID, h Handle) error
 
@@ -115,7 +115,8 @@ const DefaultMaxProcesses = 4096
 // Exit is how a box ended.
 type Exit struct {
 	// Cause is CauseOOM when the whole box was ended for lack of memory, CauseDestroyed when
-	// Destroy ended it, and CauseExited otherwise.
+	// Destroy ended it, CauseWorkerLost when the worker of the box was lost, CauseHostRestart when the
+	// worker has restarted without it, and CauseExited otherwise.
 	Cause sandbox.CauseCode
 	// Detail is a sentence about the end that is safe to show to users.
 	Detail string
@@ -126,6 +127,12 @@ type Exit struct {
 	// of memory): its processes were killed on the host, or the runtime below the guest crashed.
 	Lost bool
 }
+
+// EndedError is the cause of an error of Recover for a box whose end is known.
+type EndedError struct{ Exit Exit }
+
+// Error implements error.
+func (e EndedError) Error() string { return "the box has ended: " + e.Exit.Detail }
 
 // Capabilities describes what a driver can do on this host.
 type Capabilities struct {

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -39,7 +40,7 @@ func failure(w fleet.Wanted, pod *corev1.Pod, known bool) error {
 	case pod.DeletionTimestamp != nil:
 		return podError(w, sandbox.Unavailable, errDeleted, "the Pod of sandbox %s is being deleted while it starts; try again", w.Box.ID)
 	case ended(pod):
-		return podError(w, sandbox.Unavailable, errors.New(endOf(pod)), "the Pod of sandbox %s has ended%s", w.Box.ID, reasonOf(pod))
+		return podError(w, sandbox.Unavailable, errors.New(lossOf(pod, "has ended").Reason), "the Pod of sandbox %s has ended%s", w.Box.ID, reasonOf(pod))
 	}
 	for _, c := range pod.Status.ContainerStatuses {
 		state := c.State.Waiting
@@ -74,17 +75,35 @@ func ended(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
 }
 
-// endOf returns how the worker of a Pod ended, as a sentence.
-func endOf(pod *corev1.Pod) string { return "the Pod of the sandbox has ended" + reasonOf(pod) }
+// oomKilled is the reason of Kubernetes for the end of a container that the kernel has killed for lack of memory.
+const oomKilled = "OOMKilled"
+
+// lossOf returns how the worker of a Pod was lost, to which something has happened.
+func lossOf(pod *corev1.Pod, what string) fleet.Loss {
+	return fleet.Loss{Reason: "the Pod of the sandbox " + what + reasonOf(pod), OOM: pod.Status.Reason == "" && terminationOf(pod) == oomKilled}
+}
 
 // reasonOf returns the reason of Kubernetes for the end of a Pod, in parentheses after a space; "" if there is none.
 func reasonOf(pod *corev1.Pod) string {
-	if pod.Status.Reason != "" {
-		return " (" + pod.Status.Reason + ")" // such as Evicted
+	reason := pod.Status.Reason // such as Evicted
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && reason == "" {
+			reason = c.Reason // such as PreemptionByScheduler, DeletionByTaintManager
+		}
 	}
+	if reason = cmp.Or(reason, terminationOf(pod)); reason == "" {
+		return ""
+	}
+	return " (" + reason + ")"
+}
+
+// terminationOf returns the reason why the container of the worker has ended; "" if it has not.
+func terminationOf(pod *corev1.Pod) string {
 	for _, c := range pod.Status.ContainerStatuses {
-		if t := c.State.Terminated; t != nil && t.Reason != "" {
-			return " (" + t.Reason + ")" // such as OOMKilled
+		for _, s := range []corev1.ContainerState{c.State, c.LastTerminationState} {
+			if s.Terminated != nil && c.Name == container {
+				return s.Terminated.Reason
+			}
 		}
 	}
 	return ""

@@ -72,8 +72,8 @@ type Pods struct {
 	later   sync.Once           // logs that there is a Pod of a later server
 
 	mu   sync.Mutex
-	pods map[string]*entry       // guarded by mu; the Pods that may exist, by the ids of their workers
-	lost func(id, reason string) // set by Start
+	pods map[string]*entry               // guarded by mu; the Pods that may exist, by the ids of their workers
+	lost func(id string, how fleet.Loss) // set by Start
 }
 
 // entry is a Pod for this server. [Pods.mu] guards it.
@@ -102,7 +102,7 @@ func New(cfg Config) *Pods {
 }
 
 // Start implements [fleet.Supplier]. It waits for the API server.
-func (p *Pods) Start(ctx context.Context, keep []string, lost func(id, reason string)) error {
+func (p *Pods) Start(ctx context.Context, keep []string, lost func(id string, how fleet.Loss)) error {
 	for _, id := range keep {
 		p.pods[id] = &entry{state: podConnected}
 	}
@@ -138,7 +138,7 @@ func (p *Pods) Start(ctx context.Context, keep []string, lost func(id, reason st
 	}
 	for _, id := range keep {
 		if p.get(id) == nil {
-			p.lose(id, "the Pod of the sandbox was deleted while the server was away")
+			p.lose(id, fleet.Loss{Reason: "the Pod of the sandbox was deleted while the server was away"})
 		}
 	}
 	return nil
@@ -183,9 +183,9 @@ func (p *Pods) seen(obj any, deleted bool) {
 	was := p.note(id, pod, deleted)
 	switch {
 	case was == podConnected && deleted:
-		p.lost(id, "the Pod of the sandbox was deleted")
+		p.lost(id, lossOf(pod, "was deleted"))
 	case was == podConnected && ended(pod):
-		p.lose(id, endOf(pod))
+		p.lose(id, lossOf(pod, "has ended"))
 	case was == podReleased && !deleted && pod.DeletionTimestamp == nil:
 		p.queue.Add(id)
 	}
@@ -250,9 +250,9 @@ func (p *Pods) forget(id string) {
 }
 
 // lose reports the end of a worker, and has its Pod deleted.
-func (p *Pods) lose(id, reason string) {
+func (p *Pods) lose(id string, how fleet.Loss) {
 	p.Release(id)
-	p.lost(id, reason)
+	p.lost(id, how)
 }
 
 // get returns the Pod of a worker as Kubernetes had it last; nil if there is none.

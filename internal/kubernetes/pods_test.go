@@ -109,7 +109,9 @@ func (c *cluster) IsWatchListSemanticsUnSupported() bool { return true }
 
 func (c *cluster) start(t *testing.T, keep ...string) {
 	t.Helper()
-	if err := c.pods.Start(t.Context(), keep, func(id, reason string) { c.lost <- id + " " + reason }); err != nil {
+	if err := c.pods.Start(t.Context(), keep, func(id string, how fleet.Loss) {
+		c.lost <- fmt.Sprint(id, " ", how.Reason, map[bool]string{true: ", oom"}[how.OOM])
+	}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -244,20 +246,48 @@ func TestReplacedServer(t *testing.T) {
 }
 
 func TestLostPods(t *testing.T) {
-	deleted, killed := worker.NewSuppliedID(), worker.NewSuppliedID()
-	c := newCluster(t, time.Hour, existing(deleted, epoch), existing(killed, epoch))
-	c.start(t, deleted, killed)
+	deleted, kept := worker.NewSuppliedID(), worker.NewSuppliedID()
+	c := newCluster(t, time.Hour, existing(deleted, epoch), existing(kept, epoch))
+	c.start(t, deleted, kept)
 	if err := c.Delete(t.Context(), strings.ToLower(deleted), metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := <-c.lost; got != deleted+" the Pod of the sandbox was deleted" {
 		t.Errorf("lost %q", got)
 	}
-	c.status(t, killed, corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled"}}}}})
-	if got := <-c.lost; got != killed+" the Pod of the sandbox has ended (OOMKilled)" {
-		t.Errorf("lost %q", got)
-	}
+	c.pods.Release(kept)
 	c.becomes(t)
+	terminated := func(container, reason string) []corev1.ContainerStatus {
+		return []corev1.ContainerStatus{{Name: container, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: reason}}}}
+	}
+	disrupted := func(reason string, s corev1.ConditionStatus) []corev1.PodCondition {
+		return []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: s, Reason: reason}}
+	}
+	for name, test := range map[string]struct {
+		status corev1.PodStatus
+		want   string
+	}{
+		"killed": {corev1.PodStatus{ContainerStatuses: terminated("worker", "OOMKilled")}, "(OOMKilled), oom"},
+		"killed, as Kubernetes has seen before": {corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+			Name: "worker", LastTerminationState: terminated("", "OOMKilled")[0].State,
+		}}}, "(OOMKilled), oom"},
+		"other container": {corev1.PodStatus{ContainerStatuses: append(terminated("sidecar", "OOMKilled"), terminated("worker", "Error")...)}, "(Error)"},
+		"evicted":         {corev1.PodStatus{Reason: "Evicted", ContainerStatuses: terminated("worker", "OOMKilled")}, "(Evicted)"},
+		"preempted":       {corev1.PodStatus{Conditions: disrupted("PreemptionByScheduler", corev1.ConditionTrue), ContainerStatuses: terminated("worker", "Error")}, "(PreemptionByScheduler)"},
+		"not preempted":   {corev1.PodStatus{Conditions: disrupted("PreemptionByScheduler", corev1.ConditionFalse), ContainerStatuses: terminated("worker", "Error")}, "(Error)"},
+	} {
+		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
+			id := worker.NewSuppliedID()
+			c := newCluster(t, time.Hour, existing(id, epoch))
+			c.start(t, id)
+			test.status.Phase = corev1.PodFailed
+			c.status(t, id, test.status)
+			if got, want := <-c.lost, id+" the Pod of the sandbox has ended "+test.want; got != want {
+				t.Errorf("lost %q, want %q", got, want)
+			}
+			c.becomes(t)
+		})
+	}
 }
 
 // TestRefusedPods has what the API server says to a Pod.
@@ -420,7 +450,7 @@ func TestStartWithoutAPI(t *testing.T) {
 		<-lists // the error of the first was noted
 		cancel()
 	}()
-	err := c.pods.Start(ctx, nil, func(string, string) {})
+	err := c.pods.Start(ctx, nil, func(string, fleet.Loss) {})
 	if err == nil || !strings.Contains(err.Error(), "no route to host") {
 		t.Errorf("Start() = %v, want the error of the API server", err)
 	}

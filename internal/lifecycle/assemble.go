@@ -243,7 +243,7 @@ func (s *Service) repair(deps *Deps, made *parts) {
 	}
 	s.recoverer = &recoverer{
 		store: deps.Store, events: deps.Store, registrar: s.registrar, starter: made.starter, watcher: made.watcher, suspender: s.suspender,
-		ender: s.ender, timers: s.timers, automatic: s.automatic, networks: s.networks, saved: s.saved, savedSweeper: savedSweeper,
+		ender: s.ender, timers: s.timers, networks: s.networks, saved: s.saved, savedSweeper: savedSweeper,
 		quarantine: kept, driver: deps.Driver, usage: s.usage, boxes: s.boxes, log: s.log,
 	}
 	s.sweeper = &sweeper{

@@ -15,6 +15,9 @@ import (
 // lostExit is how a box ends whose processes were killed on the host.
 var lostExit = driver.Exit{Cause: sandbox.CauseExited, Detail: "killed", Lost: true}
 
+// lostWorker is how a box ends whose worker is lost.
+var lostWorker = driver.Exit{Cause: sandbox.CauseWorkerLost, Detail: "its node is gone", Lost: true}
+
 // keeping creates the running sandbox "a" with automatic checkpoints.
 func (s *server) keeping() sandbox.Sandbox {
 	s.t.Helper()
@@ -53,9 +56,9 @@ func TestLostSandboxGoesOnFromItsAutomaticCheckpoint(t *testing.T) {
 	if list, err := s.Checkpoints().List(t.Context(), e.caller, "a"); err != nil || len(list) != 0 {
 		t.Errorf("named checkpoints: %v, %v, want none", list, err)
 	}
-	for range 2 { // the second time before the next checkpoint
+	for _, exit := range []driver.Exit{lostExit, lostWorker} { // the second time before the next checkpoint
 		s.write("a", "/a", "new")
-		e.host.End(sb.ID, lostExit)
+		e.host.End(sb.ID, exit)
 		eventually(t, "it goes on as it was", func() bool {
 			now := s.get("a")
 			return now.State == sandbox.Running && string(now.Handle) != string(sb.Handle)
@@ -95,12 +98,12 @@ func TestSandboxThatIsLostAgainAndAgainEnds(t *testing.T) {
 
 // A sandbox whose guest ends, and a lost sandbox without a checkpoint, end.
 func TestOwnEndDoesNotRollBack(t *testing.T) {
-	for name, exit := range map[string]driver.Exit{"exited": driverExit, "oom": {Cause: sandbox.CauseOOM}, "lost": lostExit} {
+	for name, exit := range map[string]driver.Exit{"exited": driverExit, "oom": {Cause: sandbox.CauseOOM}, "lost": lostExit, "lost_worker": lostWorker} {
 		t.Run(name, func(t *testing.T) {
 			e := newEnv(t)
 			s := e.start()
 			sb := s.keeping()
-			if name != "lost" { // which has no checkpoint
+			if !exit.Lost { // else it has no checkpoint
 				s.saveAutomatically()
 			}
 			e.host.End(sb.ID, exit)

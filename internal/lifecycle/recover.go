@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/modbox/modbox/internal/autocheckpoint"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/checkpoint"
 	"github.com/modbox/modbox/internal/driver"
@@ -29,7 +28,6 @@ type recoverer struct {
 	suspender    *suspender
 	ender        *ender
 	timers       *timers
-	automatic    *autocheckpoint.Keeper
 	networks     *network.Service
 	saved        *checkpoint.Store
 	savedSweeper *checkpoint.Sweeper
@@ -110,7 +108,7 @@ func (r *recoverer) readopt(ctx context.Context, b *entry) {
 	}
 	if err != nil {
 		r.log.Warn("sandbox did not survive the restart", "sandbox", b.ID, "error", err)
-		r.automatic.Lost(b.Box, sandbox.Cause{Code: sandbox.CauseHostRestart, Message: "its processes did not survive a restart of the server or host"})
+		r.watcher.over(b, box.ExitBefore(err))
 		return
 	}
 	err = r.events.AppendEvent(ctx, sandbox.Event{

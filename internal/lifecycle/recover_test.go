@@ -160,6 +160,41 @@ func checkEvents(t *testing.T, got []sandbox.EventType, state sandbox.State) {
 	}
 }
 
+// TestRecoveryOfBoxesWhoseEndIsKnown checks that a sandbox has the cause that the driver knows for the end of its box while the server was away, and goes
+// back to a checkpoint only if its box was lost.
+func TestRecoveryOfBoxesWhoseEndIsKnown(t *testing.T) {
+	for name, exit := range map[string]driver.Exit{
+		"lost": {Cause: sandbox.CauseWorkerLost, Detail: "its Pod was evicted", Lost: true}, "oom": {Cause: sandbox.CauseOOM, Detail: "its Pod has ended"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t)
+			s := e.start()
+			s.keeping()
+			s.saveAutomatically()
+			s.run(lifecycle.CreateRequest{Name: "b"})
+			s.kill()
+			s = e.prepare()
+			s.driver.faults.on(func(_ int, call string) error {
+				if call == "driver.Recover" {
+					return sandbox.Wrap(sandbox.NotFound, driver.EndedError{Exit: exit}, "there is no such box")
+				}
+				return nil
+			}, nil)
+			if err := s.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if sb := s.reach("b", sandbox.Failed); sb.Cause.Code != exit.Cause || !strings.Contains(sb.Cause.Message, exit.Detail) {
+				t.Errorf("cause %v, want %s with %q", sb.Cause, exit.Cause, exit.Detail)
+			}
+			if exit.Lost {
+				eventually(t, "the sandbox with a checkpoint goes on", func() bool { return slices.Contains(s.eventsOf("a"), sandbox.EventRolledBack) })
+			} else if sb := s.reach("a", sandbox.Failed); sb.Cause.Code != exit.Cause {
+				t.Errorf("cause %v, want %s", sb.Cause, exit.Cause)
+			}
+		})
+	}
+}
+
 func TestRecoverySortsOutWhatIsGone(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()

@@ -85,11 +85,16 @@ func (w *watcher) watch(ctx context.Context, b *entry) {
 	if err != nil || ctx.Err() != nil {
 		return // its end was decided by somebody else, it is being paused, or the service closes
 	}
+	w.over(b, ended)
+}
+
+// over decides about the sandbox of a box that has ended without a request: it ends, or goes back to a checkpoint.
+func (w *watcher) over(b *entry, ended box.Exit) {
 	cause := w.causeOf(ended)
 	switch pending := b.pendingEnd(); {
 	case pending != nil:
 		w.ender.endOrLog(b, *pending) // the box's end is its consequence
-	case cause.Code == sandbox.CauseExited && (ended.Lost || ended.Gone):
+	case cause.Code != sandbox.CauseOOM && cause.Code != sandbox.CauseDiskFull && (ended.Lost || ended.Gone):
 		w.lost(b.Box, cause)
 	default:
 		w.ender.endOrLog(b, cause)

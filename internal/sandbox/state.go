@@ -83,13 +83,14 @@ const (
 	CauseExited      CauseCode = "exited"       // it ended by itself, e.g. PID 1 was killed from inside
 	CauseDiskFull    CauseCode = "disk_full"    // the server's disk was nearly full, and it was chosen to free space or could not write on
 	CauseHostRestart CauseCode = "host_restart" // its process did not survive a restart of the host or server
+	CauseWorkerLost  CauseCode = "worker_lost"  // the worker that ran it is lost or was removed: its machine, node or Pod
 	CauseInternal    CauseCode = "internal"     // a fault of ours; the server log has the detail
 )
 
 // Causes lists every cause code.
 var Causes = []CauseCode{
 	CauseDestroyed, CauseReplaced, CauseTTL, CauseIdle, CausePausedTTL, CauseCompleted, CauseImage, CauseStart, CauseNotReady,
-	CauseOOM, CauseExited, CauseDiskFull, CauseHostRestart, CauseInternal,
+	CauseOOM, CauseExited, CauseDiskFull, CauseHostRestart, CauseWorkerLost, CauseInternal,
 }
 
 // Final returns the state in which a sandbox with this cause ends: [Destroyed]

@@ -66,7 +66,7 @@ func (perSandbox) node(t *testing.T, id string) string {
 func (p perSandbox) ended(t *testing.T, id string) {
 	t.Helper()
 	sb, err := p.Sandboxes.Wait(t.Context(), id, client.Destroyed)
-	if err != nil || !sb.State.Ended() || sb.Cause == nil || sb.Cause.Code != "exited" || !strings.Contains(sb.Cause.Message, "Pod") {
+	if err != nil || !sb.State.Ended() || sb.Cause == nil || sb.Cause.Code != "worker_lost" || !strings.Contains(sb.Cause.Message, "Pod") {
 		t.Fatalf("the sandbox is %+v, %v, want that it has ended because of its Pod", sb, err)
 	}
 	t.Logf("the sandbox has ended: %+v", sb.Cause)

@@ -220,7 +220,7 @@ func (s *scale) start(keep []string) *kubernetes.Pods {
 		Current: func(context.Context) error { return nil }, Token: func(string) string { return strings.Repeat("t", 64) },
 		Log: slog.New(slog.DiscardHandler),
 	})
-	if err := pods.Start(s.t.Context(), keep, func(id, reason string) { s.t.Errorf("worker %s is lost: %s", id, reason) }); err != nil {
+	if err := pods.Start(s.t.Context(), keep, func(id string, how fleet.Loss) { s.t.Errorf("worker %s is lost: %s", id, how.Reason) }); err != nil {
 		s.t.Fatal(err)
 	}
 	return pods

@@ -37,7 +37,7 @@ func TestLostWorker(t *testing.T) {
 		sb, err := s.Sandboxes.Get(t.Context(), first.ID)
 		return err == nil && sb.Cause != nil
 	})
-	if sb, err := s.Sandboxes.Get(t.Context(), first.ID); err != nil || sb.Cause.Code != "exited" || !strings.Contains(sb.Cause.Message, "the worker "+name+" of the sandbox is lost") {
+	if sb, err := s.Sandboxes.Get(t.Context(), first.ID); err != nil || sb.Cause.Code != "worker_lost" || !strings.Contains(sb.Cause.Message, "the worker "+name+" of the sandbox is lost") {
 		t.Errorf("the sandbox is %+v, %v", sb.Cause, err)
 	}
 	if got := state(name); got != "lost" {

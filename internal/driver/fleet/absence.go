@@ -94,7 +94,7 @@ func (d absent) lost(a absence) error {
 		d.mu.Lock()
 		back, why := a.back(), whyLost(a.member)
 		if !back {
-			supplied(d).markLost(a.member, why)
+			supplied(d).markLost(a.member, Loss{Reason: why})
 		}
 		d.mu.Unlock()
 		if !back {

@@ -3,6 +3,7 @@ package fleet
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -18,6 +19,8 @@ var (
 	errClosed = sandbox.Errorf(sandbox.Unavailable, "the server is shutting down")
 	// errLost is the error of calls for a box whose worker was removed.
 	errLost = sandbox.Errorf(sandbox.Unavailable, "the worker of the sandbox was removed")
+	// errOOM is errLost for a box whose worker has ended for lack of memory.
+	errOOM = fmt.Errorf("for lack of memory: %w", errLost)
 )
 
 // board has the workers and the places of boxes on them. It makes no calls.
@@ -53,7 +56,7 @@ type member struct {
 	link      int        // number of its last connection
 	connected bool       // its last connection is in use
 	since     time.Time  // when the last connection ended; zero before there was one
-	lost      string     // why it ended by itself; "": it did not
+	lost      Loss       // how it ended by itself; zero: it did not
 	forgotten bool       // its record was removed; guarded by saving
 	placed    int        // boxes on it, or going to be made
 	promised  int64      // memory of these boxes
@@ -80,8 +83,10 @@ func (b *board) away(m *member) error {
 	switch {
 	case m.record.Status == worker.Lost:
 		return sandbox.Wrap(sandbox.Unavailable, errLost, "%s", whyLost(m))
-	case m.gone() && m.lost != "":
-		return sandbox.Wrap(sandbox.Unavailable, errLost, "%s", m.lost)
+	case m.gone() && m.lost.OOM:
+		return sandbox.Wrap(sandbox.Unavailable, errOOM, "%s", m.lost.Reason)
+	case m.gone() && m.lost.Reason != "":
+		return sandbox.Wrap(sandbox.Unavailable, errLost, "%s", m.lost.Reason)
 	case m.gone():
 		return errLost
 	case m.connected || time.Since(m.since) < b.patience:

@@ -70,8 +70,13 @@ func (d *Driver) Recover(ctx context.Context, id sandbox.ID, h driver.Handle) er
 		m = d.members[0] // the box is of a server with one worker
 	}
 	if m == nil || m.gone() {
+		var err error = errLost
+		if m != nil {
+			err = d.away(m)
+		}
 		d.mu.Unlock()
-		return sandbox.Errorf(sandbox.NotFound, "the worker of box %s was removed or lost", id)
+		exit, _ := lost(err)
+		return sandbox.Wrap(sandbox.NotFound, driver.EndedError{Exit: exit}, "the worker of box %s was removed or lost", id)
 	}
 	p := d.places[id]
 	if p != nil && p.member != m {
@@ -137,8 +142,11 @@ func (d *Driver) Wait(ctx context.Context, id sandbox.ID) (driver.Exit, error) {
 
 // lost returns how a box ended whose worker was removed, or the error of a box that is not known.
 func lost(err error) (driver.Exit, error) {
-	if errors.Is(err, errLost) {
-		return driver.Exit{Cause: sandbox.CauseExited, Lost: true, Detail: lossOf(err)}, nil
+	switch {
+	case errors.Is(err, errOOM):
+		return driver.Exit{Cause: sandbox.CauseOOM, Detail: lossOf(err)}, nil
+	case errors.Is(err, errLost):
+		return driver.Exit{Cause: sandbox.CauseWorkerLost, Lost: true, Detail: lossOf(err)}, nil
 	}
 	return driver.Exit{}, err
 }

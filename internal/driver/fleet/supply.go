@@ -12,8 +12,8 @@ import (
 // Supplier makes a worker for each box, and removes it with the box. Its methods are safe for concurrent use.
 type Supplier interface {
 	// Start begins the removal of supplied workers except the workers in keep, and calls lost, from then on, for each supplied worker that has ended
-	// by itself, with the reason as a sentence.
-	Start(ctx context.Context, keep []string, lost func(id, reason string)) error
+	// by itself.
+	Start(ctx context.Context, keep []string, lost func(id string, how Loss)) error
 	// Supply makes a worker, and returns when connected is closed. After an error the caller calls Release. Errors: QuotaExceeded; Unavailable,
 	// with the reason why the worker does not connect; the context's.
 	Supply(ctx context.Context, w Wanted, connected <-chan struct{}) error
@@ -23,6 +23,12 @@ type Supplier interface {
 	Release(id string)
 	// Close ends the background work.
 	Close()
+}
+
+// Loss is how a supplied worker has ended by itself.
+type Loss struct {
+	Reason string // a sentence
+	OOM    bool   // for lack of memory
 }
 
 // supplied is a driver as the keeper of the workers that its supplier makes.
@@ -188,23 +194,26 @@ func (b *board) RemoveUnused() {
 }
 
 // lose notes that a supplied worker has ended by itself.
-func (d supplied) lose(id, reason string) {
+func (d supplied) lose(id string, how Loss) {
 	d.mu.Lock()
 	m := d.byID(id)
 	if m == nil || m.record.Status == worker.Gone {
 		d.mu.Unlock()
 		return
 	}
-	d.markLost(m, reason)
+	d.markLost(m, how)
 	d.mu.Unlock()
-	d.closeLost(m, reason)
+	d.closeLost(m, how.Reason)
 }
 
 // markLost gives up the box of a supplied worker. The caller calls closeLost next.
 //
 // Preconditions: d.mu is held.
-func (d supplied) markLost(m *member, reason string) {
-	m.record.Status, m.lost = worker.Gone, reason
+func (d supplied) markLost(m *member, how Loss) {
+	if m.placed > 1 { // nobody knows which of its boxes used the memory
+		how.OOM = false
+	}
+	m.record.Status, m.lost = worker.Gone, how
 	d.vacateUnused(m)
 }
 

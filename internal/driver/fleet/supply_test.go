@@ -27,7 +27,7 @@ type supplier struct {
 	mu       sync.Mutex
 	machines map[string]*machine         // guarded by mu; of the workers that were not released
 	kept     []string                    // guarded by mu; the argument of the last Start
-	lost     func(id, reason string)     // guarded by mu
+	lost     func(string, fleet.Loss)    // guarded by mu
 	refuse   error                       // guarded by mu; of Supply after the worker has connected
 	saved    map[string]bool             // guarded by mu; the memory that the next machines can restore, by token
 	ended    []*machine                  // guarded by mu
@@ -36,7 +36,7 @@ type supplier struct {
 	stops    sync.WaitGroup              // of released machines
 }
 
-func (s *supplier) Start(_ context.Context, keep []string, lost func(id, reason string)) error {
+func (s *supplier) Start(_ context.Context, keep []string, lost func(string, fleet.Loss)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.kept, s.lost = keep, lost
@@ -228,7 +228,7 @@ func TestWorkerLostBeforeItsBox(t *testing.T) {
 	if err != nil {
 		t.Fatalf("Stage() = %v", err)
 	}
-	s.lost(s.only(t).id.ID, "the Pod was evicted")
+	s.lost(s.only(t).id.ID, evicted)
 	_, err = r.control.Load().Create(within(t), box)
 	if sandbox.CodeOf(err) != sandbox.Unavailable || !strings.Contains(err.Error(), "the Pod was evicted") {
 		t.Errorf("Create() = %v, want the reason why the worker was lost", err)
@@ -240,7 +240,7 @@ func TestWorkerLostBeforeItsBox(t *testing.T) {
 		if _, err := r.driver().Create(within(t), box); err != nil {
 			t.Fatalf("Create() = %v", err)
 		}
-		s.lost(s.wanted[box.ID].ID, "the Pod was evicted")
+		s.lost(s.wanted[box.ID].ID, evicted)
 	}
 	if err := r.driver().Destroy(within(t), box.ID); err != nil {
 		t.Errorf("Destroy() = %v", err)
@@ -327,9 +327,20 @@ func TestSuppliedWorkerThatCannotRestore(t *testing.T) {
 	s.wantNone(t)
 }
 
+// evicted is how a worker is lost.
+var evicted = fleet.Loss{Reason: "the Pod was evicted"}
+
 func TestLostSuppliedWorker(t *testing.T) {
+	testLostSuppliedWorker(t, evicted, driver.Exit{Cause: sandbox.CauseWorkerLost, Lost: true, Detail: "the Pod was evicted"})
+}
+
+func TestSuppliedWorkerWithoutMemory(t *testing.T) {
+	testLostSuppliedWorker(t, fleet.Loss{Reason: "the Pod has ended", OOM: true}, driver.Exit{Cause: sandbox.CauseOOM, Detail: "the Pod has ended"})
+}
+
+func testLostSuppliedWorker(t *testing.T, how fleet.Loss, want driver.Exit) {
 	r, s := newSupplied(t)
-	box, _ := r.started(t, gib)
+	box, handle := r.started(t, gib)
 	m := s.only(t)
 	ended := make(chan driver.Exit, 1)
 	go func() {
@@ -339,9 +350,16 @@ func TestLostSuppliedWorker(t *testing.T) {
 		}
 		ended <- exit
 	}()
-	s.lost(m.id.ID, "the Pod was evicted")
-	if exit := <-ended; !exit.Lost || exit.Detail != "the Pod was evicted" {
-		t.Errorf("Wait() = %+v, want that the box is lost", exit)
+	s.lost(m.id.ID, how)
+	if exit := <-ended; exit != want {
+		t.Errorf("Wait() = %+v, want %+v", exit, want)
+	}
+	if exit, err := r.driver().Wait(within(t), box.ID); exit != want {
+		t.Errorf("Wait() = %+v, %v afterwards, want %+v", exit, err, want)
+	}
+	var known driver.EndedError
+	if err := r.driver().Recover(within(t), box.ID, handle); sandbox.CodeOf(err) != sandbox.NotFound || !errors.As(err, &known) || known.Exit != want {
+		t.Errorf("Recover() = %v, want not found with %+v", err, want)
 	}
 	if err := r.driver().Destroy(within(t), box.ID); err != nil {
 		t.Errorf("Destroy() = %v", err)

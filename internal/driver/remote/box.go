@@ -303,7 +303,7 @@ func (d *Driver) Wait(ctx context.Context, id sandbox.ID) (driver.Exit, error) {
 	case err == nil:
 		return checkedExit(answer.Exit), nil
 	case errors.Is(err, errGone):
-		return driver.Exit{Cause: sandbox.CauseExited, Lost: true, Detail: "it did not survive a restart of its worker"}, nil
+		return driver.Exit{Cause: sandbox.CauseHostRestart, Lost: true, Detail: "its processes did not survive a restart of its worker"}, nil
 	}
 	return driver.Exit{}, err
 }

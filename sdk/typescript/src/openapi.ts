@@ -2786,7 +2786,7 @@ export interface components {
              * @description For programs.
              * @enum {string}
              */
-            code: "destroyed" | "replaced" | "ttl" | "idle" | "paused_ttl" | "completed" | "image" | "start" | "not_ready" | "oom" | "exited" | "disk_full" | "host_restart" | "internal";
+            code: "destroyed" | "replaced" | "ttl" | "idle" | "paused_ttl" | "completed" | "image" | "start" | "not_ready" | "oom" | "exited" | "disk_full" | "host_restart" | "worker_lost" | "internal";
             /** @description For people. */
             message: string;
         };

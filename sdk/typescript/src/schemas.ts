@@ -212,7 +212,7 @@ export function encodeQuota(o: Quota): Wire["Quota"] {
 /** The reason of a sandbox's end. */
 export interface Cause {
   /** For programs. */
-  code: "destroyed" | "replaced" | "ttl" | "idle" | "paused_ttl" | "completed" | "image" | "start" | "not_ready" | "oom" | "exited" | "disk_full" | "host_restart" | "internal";
+  code: "destroyed" | "replaced" | "ttl" | "idle" | "paused_ttl" | "completed" | "image" | "start" | "not_ready" | "oom" | "exited" | "disk_full" | "host_restart" | "worker_lost" | "internal";
   /** For people. */
   message: string;
 }

@@ -38,7 +38,7 @@ class Cause:
     """The reason of a sandbox's end."""
 
     #: For programs.
-    code: Literal["destroyed", "replaced", "ttl", "idle", "paused_ttl", "completed", "image", "start", "not_ready", "oom", "exited", "disk_full", "host_restart", "internal"] = _required()
+    code: Literal["destroyed", "replaced", "ttl", "idle", "paused_ttl", "completed", "image", "start", "not_ready", "oom", "exited", "disk_full", "host_restart", "worker_lost", "internal"] = _required()
     #: For people.
     message: str = ""
 
