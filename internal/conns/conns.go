@@ -110,10 +110,14 @@ func (c *conn) Close() error {
 type listener struct {
 	net.Listener
 	tracker *Tracker
+	proxied bool // all connections are of trusted proxies
 }
 
 // Listen returns l within the limits.
-func (t *Tracker) Listen(l net.Listener) net.Listener { return &listener{l, t} }
+func (t *Tracker) Listen(l net.Listener) net.Listener { return &listener{l, t, false} }
+
+// ListenProxies returns l within the limits, to which only trusted proxies connect, wherever they are.
+func (t *Tracker) ListenProxies(l net.Listener) net.Listener { return &listener{l, t, true} }
 
 // Accept implements net.Listener.
 func (l *listener) Accept() (net.Conn, error) {
@@ -122,7 +126,11 @@ func (l *listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		made, victim := l.tracker.add(c)
+		key := ""
+		if !l.proxied {
+			key = l.tracker.key(c.RemoteAddr().String())
+		}
+		made, victim := l.tracker.add(c, key)
 		if victim != nil {
 			_ = victim.Conn.Close() // nobody waits for it
 		}
@@ -134,9 +142,9 @@ func (l *listener) Accept() (net.Conn, error) {
 }
 
 // add returns the tracked connection for c, nil when there are too many, and a victim that must be
-// closed for it, if any.
-func (t *Tracker) add(c net.Conn) (made, victim *conn) {
-	made = &conn{Conn: c, tracker: t, key: t.key(c.RemoteAddr().String())}
+// closed for it, if any. key is as in [conn].
+func (t *Tracker) add(c net.Conn, key string) (made, victim *conn) {
+	made = &conn{Conn: c, tracker: t, key: key}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if a := t.addresses[made.key]; a != nil && t.limits.PerAddress > 0 && a.count >= t.limits.PerAddress {

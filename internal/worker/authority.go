@@ -230,7 +230,8 @@ func (a *Authority) own(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return nil, err
 	}
 	der, err := a.sign(key.Public(), &x509.Certificate{
-		Subject: pkix.Name{CommonName: controlName}, DNSNames: []string{controlName}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		Subject: pkix.Name{CommonName: controlName}, DNSNames: []string{controlName},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, // other servers are clients: [Authority.Dial]
 	})
 	if err != nil {
 		return nil, err

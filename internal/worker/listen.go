@@ -72,6 +72,9 @@ type Listener struct {
 	cancel    context.CancelFunc
 	work      sync.WaitGroup
 	greets    chan struct{}
+
+	mu      sync.Mutex
+	servers []*servers // guarded by mu
 }
 
 // Listen serves workers on l until Close: it gives a certificate to a worker that has the token, and uses the connection of a worker
@@ -83,7 +86,7 @@ func Listen(l net.Listener, a *Authority, uses Uses, log *slog.Logger) *Listener
 	return w
 }
 
-// Close ends the listener and all connections.
+// Close ends the listener and all connections of workers.
 func (l *Listener) Close() error {
 	l.cancel()
 	err := l.Listener.Close()
@@ -124,15 +127,25 @@ func (l *Listener) accept() {
 
 // serve greets a connection and uses it.
 func (l *Listener) serve(conn net.Conn) error {
-	defer conn.Close()
+	handed := false
+	defer func() {
+		if !handed {
+			_ = conn.Close()
+		}
+	}()
 	limitUnsent(conn)
 	secure, err := l.greet(conn)
 	<-l.greets
 	if err != nil || secure == nil {
 		return err
 	}
+	if protocol := secure.ConnectionState().NegotiatedProtocol; ofServers(protocol) {
+		handed = true
+		l.hand(secure, protocol)
+		return nil
+	}
 	leaf := secure.ConnectionState().PeerCertificates[0]
-	peer := identity(leaf.Subject.CommonName, leaf.PublicKey) // the authority signs no other
+	peer := identity(leaf.Subject.CommonName, leaf.PublicKey)
 	if err := l.uses.Check(peer); err != nil {
 		return err
 	}
@@ -167,7 +180,7 @@ func (l *Listener) greet(conn net.Conn) (*tls.Conn, error) {
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })()
 	secure := tls.Server(conn, &tls.Config{
-		MinVersion: tls.VersionTLS13, NextProtos: []string{protocolJoin, protocolConnect, protocolLeave},
+		MinVersion: tls.VersionTLS13, NextProtos: l.protocols(),
 		GetCertificate: l.authority.own, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: l.authority.pool(),
 		SessionTicketsDisabled: true, // a resumed session would skip the check of an expired certificate
 	})
@@ -178,12 +191,12 @@ func (l *Listener) greet(conn net.Conn) (*tls.Conn, error) {
 	switch {
 	case state.NegotiatedProtocol == protocolJoin:
 		return nil, l.join(secure)
-	case state.NegotiatedProtocol != protocolConnect && state.NegotiatedProtocol != protocolLeave:
+	case state.NegotiatedProtocol == "":
 		return nil, errors.New("handshake: the client speaks another protocol")
 	case len(state.PeerCertificates) == 0:
-		return nil, errors.New("handshake: the worker has no certificate")
+		return nil, errors.New("handshake: the client has no certificate")
 	}
-	return secure, nil
+	return secure, checkPeer(state)
 }
 
 // join answers a request for a certificate.
