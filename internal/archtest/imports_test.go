@@ -55,6 +55,7 @@ var mayImport = map[string][]string{
 	"internal/audit":            {"internal/page", "internal/sandbox", "internal/account", "internal/retry"},
 	"internal/access":           {},
 	"internal/conns":            {"internal/sandbox"},
+	"internal/forward":          {"internal/access", "internal/api", "internal/broadcast", "internal/sandbox", "internal/share"},
 	"internal/auth":             {"internal/cache", "internal/page", "internal/sandbox", "internal/audit", "internal/access", "internal/account"},
 	"internal/sshkey":           {"internal/account", "internal/audit", "internal/auth", "internal/broadcast", "internal/sandbox"},
 	"internal/secret":           {"internal/sandbox", "internal/durable"},
