@@ -23,7 +23,10 @@ func (s *Server) registerPublic() {
 		s.mux.Handle(pattern, auth.Rule{Needs: auth.Public, Action: publicActions[pattern], Fail: edge.Error}, h)
 	}
 	open("GET /healthz", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+		writeJSON(w, http.StatusOK, struct {
+			Status string `json:"status"`
+			Role   string `json:"role,omitempty"`
+		}{"ok", s.deps.Role})
 	}))
 	open("GET /readyz", http.HandlerFunc(s.ready))
 	streams := &executions.Streams{Service: s.deps.Service.Executions()}
@@ -60,8 +63,9 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	answer := struct {
 		Ready  bool              `json:"ready"`
+		Role   string            `json:"role,omitempty"`
 		Checks map[string]string `json:"checks"`
-	}{true, map[string]string{}}
+	}{true, s.deps.Role, map[string]string{}}
 	var mu sync.Mutex // guards answer
 	var wg sync.WaitGroup
 	for name, check := range s.deps.Ready {

@@ -93,6 +93,8 @@ type Deps struct {
 	Platform host.Platform
 	// Ready are the checks behind GET /readyz, by name.
 	Ready map[string]func(context.Context) error
+	// Role is shown by GET /healthz and GET /readyz of a server with standbys; "" for others.
+	Role string
 	// Dialects put their own routes beside /v1 on the same mux.
 	Dialects []Dialect
 }

@@ -69,6 +69,7 @@ type Config struct {
 	Audit      Audit      `yaml:"audit"`
 	Database   Database   `yaml:"database"`
 	Worker     Worker     `yaml:"worker"`
+	Replica    Replica    `yaml:"replica"`
 	Kubernetes Kubernetes `yaml:"kubernetes"`
 	Backup     Backup     `yaml:"backup"`
 	Archive    Archive    `yaml:"archive"`
@@ -409,6 +410,7 @@ func (c *Config) validate() error {
 	c.Webhooks.validate(bad)
 	c.SSH.validate(bad)
 	c.Worker.validate(bad)
+	c.Replica.validate(bad)
 	c.Kubernetes.validate(bad, c.Role)
 	c.validateRole(bad)
 	c.Database.validate(bad)

@@ -1,8 +1,11 @@
 package config
 
 import (
+	"cmp"
 	"net"
+	"os"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -36,6 +39,37 @@ func (c *Config) validateRole(bad func(name, format string, args ...any)) {
 	}
 	if c.Sandbox.Platform != Default().Sandbox.Platform {
 		bad("sandbox.platform", ofWorkers)
+	}
+}
+
+// Replica configures a server with standbys.
+type Replica struct {
+	Address string `yaml:"address" doc:"Host, or host and port, at which the other servers of a setup with standbys reach worker.listen of this server: while it is active, they forward requests there. In Kubernetes the IP address of the Pod. Empty: the address of worker.listen, or, if that is all addresses, the host name."`
+}
+
+// At returns the address at which other servers reach the listener of workers.
+func (r Replica) At(listening net.Addr) string {
+	host, port, err := net.SplitHostPort(listening.String())
+	if err != nil {
+		return listening.String()
+	}
+	if _, _, err := net.SplitHostPort(r.Address); err == nil {
+		return r.Address
+	}
+	if ip := net.ParseIP(host); r.Address == "" && ip != nil && ip.IsUnspecified() {
+		host, _ = os.Hostname()
+	}
+	return net.JoinHostPort(cmp.Or(r.Address, host), port)
+}
+
+func (r Replica) validate(bad func(name, format string, args ...any)) {
+	host, port, err := net.SplitHostPort(r.Address)
+	if err != nil {
+		host, port = r.Address, "0"
+	}
+	_, wrong := strconv.ParseUint(port, 10, 16)
+	if wrong != nil || net.ParseIP(host) == nil && strings.ContainsAny(host, ":/ []") {
+		bad("replica.address", "%q is neither a host nor HOST:PORT", r.Address)
 	}
 }
 

@@ -46,6 +46,7 @@ import (
 	"github.com/modbox/modbox/internal/store"
 	"github.com/modbox/modbox/internal/stream"
 	"github.com/modbox/modbox/internal/tracing"
+	"github.com/modbox/modbox/internal/worker"
 )
 
 const (
@@ -78,12 +79,15 @@ type Server struct {
 	version  string
 	listener net.Listener
 	http     *http.Server
-	disk     *disk
-	store    *store.Store
-	lost     <-chan error // gets why the server must end, because it has lost its database
-	ssh      *sshListener
-	tls      *encryption
-	console  string // its URL; "" for none
+	// meanwhile has the connections from before the server was active, and leader the connections of standbys.
+	meanwhile *meanwhile
+	leader    *leader
+	disk      *disk
+	store     *store.Store
+	lost      <-chan error // gets why the server must end, because it has lost its database
+	ssh       *sshListener
+	tls       *encryption
+	console   string // its URL; "" for none
 	// release undoes what Start did, last first.
 	release func()
 }
@@ -98,7 +102,8 @@ type parts struct {
 	// storedImages has images in the object store; nil without one.
 	storedImages *imagearchive.Service
 	driver       driver.Driver
-	fleet        *fleet.Driver // the driver, if workers run the sandboxes; else nil
+	fleet        *fleet.Driver    // the driver, if workers run the sandboxes; else nil
+	workers      *worker.Listener // of the fleet
 	machine      capacity.Machine
 	// platform is gVisor's platform of new sandboxes.
 	platform platform.Choice
@@ -128,11 +133,11 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	l, answered, err := enter(ctx, cfg, log, &cu)
+	l, meanwhile, err := enter(ctx, cfg, p.version, log, &cu)
 	if err != nil {
 		return nil, err
 	}
-	defer answered() // Run answers what comes later
+	defer meanwhile.pass() // Run answers what comes later
 	if p.urls, err = proxy.NewURLs(publicURL(cfg, l.Addr()), cfg.Domain); err != nil {
 		return nil, err
 	}
@@ -142,7 +147,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if err := p.disk.retry(func() error { return p.bootstrap(ctx, cfg, log) }); err != nil {
 		return nil, err
 	}
-	shell, err := listenSSH(ctx, cfg, p.disk, &cu)
+	shell, err := listenSSH(ctx, cfg, p.disk, meanwhile, &cu)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +177,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if err := p.openMetrics(ctx, cfg, log, &cu); err != nil { // last, so that its last export has the metrics of all parts
 		return nil, err
 	}
-	s := &Server{cfg: cfg, log: log, version: o.Version, listener: clients.Listen(l), disk: p.disk, store: p.store, lost: p.lost, ssh: shell, tls: encrypted, console: cfg.Console.At(p.urls.Server()), http: httpServer(front, clients, log)}
+	s := &Server{cfg: cfg, log: log, version: o.Version, listener: clients.Listen(l), disk: p.disk, store: p.store, lost: p.lost, ssh: shell, tls: encrypted, console: cfg.Console.At(p.urls.Server()), http: httpServer(front, clients, log), meanwhile: meanwhile, leader: p.lead(cfg, front, shell, clients, log)}
 	s.http.TLSConfig = encrypted.config
 	s.http.RegisterOnShutdown(p.Lifecycle.Quotas().StopWaiting) // requests that wait for quota end at once
 	s.http.RegisterOnShutdown(shell.end)
@@ -182,9 +187,8 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	return s, nil
 }
 
-// enter locks the directories of the server, for which a standby waits, and listens. A control server answers requests until answered is called.
-func enter(ctx context.Context, cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) (l net.Listener, answered func(), err error) {
-	answered = func() {}
+// enter locks the directories of the server, for which a standby waits, and listens. A control server answers requests meanwhile.
+func enter(ctx context.Context, cfg config.Config, version string, log *slog.Logger, cu *cleanup.Cleanup) (l net.Listener, m *meanwhile, err error) {
 	dirs := slices.Compact([]string{cfg.StateDir, cfg.RunDir})
 	for _, dir := range dirs {
 		if err := statedir.Make(dir); err != nil {
@@ -192,7 +196,7 @@ func enter(ctx context.Context, cfg config.Config, log *slog.Logger, cu *cleanup
 		}
 	}
 	if cfg.Standby {
-		if l, answered, err = awaitTurn(ctx, cfg, log, cu); err != nil {
+		if l, m, err = awaitTurn(ctx, cfg, version, log, cu); err != nil {
 			return nil, nil, err
 		}
 		dirs = nil // awaitTurn has locked them
@@ -211,14 +215,14 @@ func enter(ctx context.Context, cfg config.Config, log *slog.Logger, cu *cleanup
 		return nil, nil, fmt.Errorf("remove the address of the server before: %w", err)
 	}
 	if l != nil {
-		return l, answered, nil
+		return l, m, nil
 	}
 	// The address comes first: without it nothing else should happen.
 	if l, err = listen(cfg, log, cu); err != nil || cfg.Role != config.RoleControl || len(cfg.TLS.ACME.Hosts) > 0 {
-		return l, answered, err
+		return l, nil, err
 	}
-	answered, err = answerMeanwhile(cfg, l, log, cu) // its start waits for a worker
-	return l, answered, err
+	m, err = answerMeanwhile(cfg, l, nil, log, cu) // its start waits for a worker
+	return l, m, err
 }
 
 // listen listens for clients.
@@ -377,6 +381,9 @@ func (p *parts) front(cfg config.Config, clients *conns.Tracker, shell sshaccess
 	if cfg.Role != config.RoleControl { // a control server often has no built-in images, because it cannot make them
 		deps.Ready["image"] = p.imageReady
 	}
+	if cfg.Standby {
+		deps.Role = "active"
+	}
 	settings := apiConfig(cfg, p.urls, p.version)
 	settings.SSH = shell
 	v1, err := api.New(settings, deps)
@@ -407,9 +414,10 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("write address: %w", err)
 	}
 	end = func() { _ = os.Remove(path); s.release() }
-	served := make(chan error, 3)
+	served := make(chan error, 4)
 	s.ssh.serve(served)
 	s.tls.serve(served)
+	s.leader.serve(served)
 	go func() {
 		if s.http.TLSConfig != nil {
 			served <- s.http.ServeTLS(s.listener, "", "")
@@ -431,12 +439,13 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 	}
-	s.log.Info("shutting down; sandboxes keep running", "drain_timeout", s.cfg.HTTP.DrainTimeout.String())
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.HTTP.DrainTimeout.Std())
+	limit := s.leader.withdraw(s.cfg)
+	s.log.Info("shutting down; sandboxes keep running", "drain_timeout", limit.String())
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
-	if err := s.http.Shutdown(drain); err != nil {
+	if err := s.shutdown(drain); err != nil {
 		s.log.Warn("requests were cut off", "error", err)
-		_ = s.http.Close() // the process ends anyway
+		s.close()
 	}
 	return nil
 }

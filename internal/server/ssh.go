@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -13,7 +14,9 @@ import (
 
 	"github.com/modbox/modbox/internal/api/sshaccess"
 	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/forward"
 	"github.com/modbox/modbox/internal/sshd"
+	"github.com/modbox/modbox/internal/worker"
 )
 
 // sshListener is the listener for SSH clients and the server's host key. Its zero value is no SSH.
@@ -23,8 +26,8 @@ type sshListener struct {
 	server  *sshd.Server
 }
 
-// listenSSH takes the address for SSH clients, if there is one.
-func listenSSH(ctx context.Context, cfg config.Config, d *disk, cu *cleanup.Cleanup) (*sshListener, error) {
+// listenSSH takes the address for SSH clients, if there is one, or the listener of a standby that has become active.
+func listenSSH(ctx context.Context, cfg config.Config, d *disk, m *meanwhile, cu *cleanup.Cleanup) (*sshListener, error) {
 	s := &sshListener{}
 	if cfg.SSH.Listen == "" {
 		return s, nil
@@ -32,6 +35,10 @@ func listenSSH(ctx context.Context, cfg config.Config, d *disk, cu *cleanup.Clea
 	var err error
 	if s.hostKey, err = withSpace(d, func() (ssh.Signer, error) { return sshd.HostKey(cfg.StateDir) }); err != nil {
 		return nil, err
+	}
+	if m != nil && m.ssh != nil {
+		s.Listener = m.ssh
+		return s, nil
 	}
 	if s.Listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.SSH.Listen); err != nil {
 		return nil, fmt.Errorf("ssh.listen: %w", err)
@@ -71,6 +78,44 @@ func (s *sshListener) serve(failed chan<- error) {
 			failed <- fmt.Errorf("serve SSH on %s: %w", s.Addr(), err)
 		}
 	}()
+}
+
+// serveForwarded serves the SSH clients of standbys until close. It sends its error, which ends the server.
+func (s *sshListener) serveForwarded(l *worker.Listener, failed chan<- error) {
+	if s.server == nil {
+		return
+	}
+	go func() {
+		if err := s.server.Serve(forward.AcceptConns(l.FromServers(worker.ForwardedSSH))); err != nil && !errors.Is(err, net.ErrClosed) {
+			failed <- fmt.Errorf("serve forwarded SSH: %w", err)
+		}
+	}()
+}
+
+// forwardSSH passes SSH clients of a standby on to the active server, until second is closed.
+func (m *meanwhile) forwardSSH(ctx context.Context, cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) (err error) {
+	if cfg.SSH.Listen == "" {
+		return nil
+	}
+	if m.ssh, err = (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.SSH.Listen); err != nil {
+		return fmt.Errorf("ssh.listen: %w", err)
+	}
+	cu.Add(func() { _ = m.ssh.Close() }) // closed already when it was served
+	if m.secondSSH, err = secondListener(m.ssh); err != nil {
+		return err
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := m.follower.forwarder.ServeConns(m.secondSSH, dialServers(cfg, worker.ForwardedSSH)); !errors.Is(err, net.ErrClosed) {
+			log.Error("SSH clients are not served until the server is active", "error", err)
+		}
+	}()
+	cu.Add(func() {
+		_ = m.secondSSH.Close() // closed already when the server became active
+		<-ended
+	})
+	return nil
 }
 
 // end ends the connections of SSH clients.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,13 +17,14 @@ import (
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/certificate"
 	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/conns"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store/database"
 )
 
 const (
-	// standbyRetry is the Retry-After of requests to a server that is not active.
+	// standbyRetry is the Retry-After of requests to a server that starts.
 	standbyRetry = 2 * time.Second
 	// stallLimit is the time for which the active server may stand still; then the kernel ends it, so that a standby gets its turn.
 	stallLimit = 15 * time.Second
@@ -37,13 +39,19 @@ const (
 	takenPause = time.Second
 )
 
-// awaitTurn listens, and waits until no other server works on the state directory. Until answered is called, requests get the
-// answers of [notActive].
-func awaitTurn(ctx context.Context, cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) (l net.Listener, answered func(), err error) {
+// awaitTurn listens, and waits until no other server works on the state directory. Meanwhile the active server answers requests.
+func awaitTurn(ctx context.Context, cfg config.Config, version string, log *slog.Logger, cu *cleanup.Cleanup) (l net.Listener, m *meanwhile, err error) {
 	if l, err = listen(cfg, log, cu); err != nil {
 		return nil, nil, err
 	}
-	if answered, err = answerMeanwhile(cfg, l, log, cu); err != nil {
+	f, err := follow(ctx, cfg, l.Addr(), version, log, cu)
+	if err != nil {
+		return nil, nil, err
+	}
+	if m, err = answerMeanwhile(cfg, l, f, log, cu); err == nil {
+		err = m.forwardSSH(ctx, cfg, log, cu)
+	}
+	if err != nil {
 		return nil, nil, err
 	}
 	log.Info("waiting until no other server works on the state directory", "address", l.Addr().String(), "state_dir", cfg.StateDir)
@@ -58,7 +66,7 @@ func awaitTurn(ctx context.Context, cfg config.Config, log *slog.Logger, cu *cle
 		return nil, nil, err
 	}
 	log.Info("this server has its turn")
-	return l, answered, nil
+	return l, m, nil
 }
 
 // turn is the lock of the state directory of a server with standbys. It ends with the process, and not before: requests and work in the
@@ -137,9 +145,56 @@ func reachDatabase(ctx context.Context, cfg config.Config) error {
 	return nil
 }
 
-// answerMeanwhile answers requests on l with [notActive] until answered is called, once or several times. Connections that come afterwards
-// wait for the server.
-func answerMeanwhile(cfg config.Config, l net.Listener, log *slog.Logger, cu *cleanup.Cleanup) (answered func(), err error) {
+// meanwhile answers requests on a listener until the server is active. A nil meanwhile answers none.
+type meanwhile struct {
+	http     *http.Server
+	listener net.Listener
+	follower *follower // nil for a server that only starts
+	served   chan struct{}
+	passed   sync.Once
+	// ssh listens for SSH clients, and secondSSH for the SSH clients of a standby; nil for none.
+	ssh, secondSSH net.Listener
+}
+
+// answerMeanwhile answers requests on l until [meanwhile.pass]: by f, or, if that is nil, with [notActive]. Connections that come afterwards wait for the server.
+func answerMeanwhile(cfg config.Config, l net.Listener, f *follower, log *slog.Logger, cu *cleanup.Cleanup) (*meanwhile, error) {
+	second, err := secondListener(l)
+	if err != nil {
+		return nil, err
+	}
+	m := &meanwhile{listener: second, follower: f, served: make(chan struct{})}
+	if f != nil {
+		clients := conns.New(conns.Limits{Max: connectionLimits(cfg, log).Max}, nil) // the active server knows whose requests they are
+		m.http, m.listener = httpServer(f, clients, log), clients.Listen(second)
+	} else {
+		m.http = &http.Server{Handler: edge.Wrap(log, notActive()), ReadTimeout: headerTimeout, WriteTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+		m.http.SetKeepAlivesEnabled(false)
+	}
+	serve := m.http.Serve
+	if cfg.TLS.Cert != "" {
+		files, err := certificate.NewFiles(cfg.TLS.Cert, cfg.TLS.Key, log)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("tls.cert: %w", err), second.Close())
+		}
+		m.http.TLSConfig = files.TLS()
+		serve = func(l net.Listener) error { return m.http.ServeTLS(l, "", "") }
+	}
+	go func() {
+		defer close(m.served)
+		if err := serve(m.listener); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+			log.Error("no requests are answered until the server is active", "error", err)
+		}
+	}()
+	cu.Add(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), cfg.HTTP.DrainTimeout.Std())
+		defer cancel()
+		_ = m.shutdown(ctx) // the process ends anyway
+	})
+	return m, nil
+}
+
+// secondListener returns another listener of the same socket: to close it does not close l.
+func secondListener(l net.Listener) (net.Listener, error) {
 	tcp, ok := l.(*net.TCPListener)
 	if !ok {
 		return nil, fmt.Errorf("listen on %s: not TCP", l.Addr())
@@ -148,55 +203,57 @@ func answerMeanwhile(cfg config.Config, l net.Listener, log *slog.Logger, cu *cl
 	if err != nil {
 		return nil, err
 	}
-	second, err := net.FileListener(file) // to close it does not close l
-	err = errors.Join(err, file.Close())
-	if err != nil {
-		return nil, err
-	}
-	s := &http.Server{Handler: edge.Wrap(log, notActive()), ReadTimeout: headerTimeout, WriteTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
-	s.SetKeepAlivesEnabled(false) // so that no client stays with a standby
-	serve := s.Serve
-	if cfg.TLS.Cert != "" {
-		files, err := certificate.NewFiles(cfg.TLS.Cert, cfg.TLS.Key, log)
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("tls.cert: %w", err), second.Close())
-		}
-		s.TLSConfig = files.TLS()
-		serve = func(l net.Listener) error { return s.ServeTLS(l, "", "") }
-	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if err := serve(second); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("no requests are answered until the server is active", "error", err)
-		}
-	}()
-	answered = func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		if err := s.Shutdown(ctx); err != nil {
-			_ = s.Close() // its answers are short: the client has stopped reading
-		}
-		<-ended
-	}
-	cu.Add(answered) // at the latest
-	return answered, nil
+	second, err := net.FileListener(file)
+	return second, errors.Join(err, file.Close())
 }
 
-// notActive answers the requests to a server that starts or waits for its turn.
+// pass leaves new connections to the server. The requests under way, and the connections of a standby, go on.
+func (m *meanwhile) pass() {
+	if m == nil {
+		return
+	}
+	m.passed.Do(func() {
+		if m.follower == nil {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second) // the answers are short
+			defer cancel()
+			_ = m.shutdown(ctx)
+			return
+		}
+		m.follower.active.Store(true)
+		_ = m.listener.Close()
+		<-m.served
+		if m.secondSSH != nil {
+			_ = m.secondSSH.Close()
+		}
+	})
+}
+
+// shutdown ends the requests that wait for an active server, lets others end until ctx ends, and then cuts them off.
+func (m *meanwhile) shutdown(ctx context.Context) error {
+	if m == nil {
+		return nil
+	}
+	if m.follower != nil {
+		m.follower.forwarder.Close()
+	}
+	err := m.http.Shutdown(ctx)
+	if err != nil {
+		_ = m.http.Close()
+	}
+	<-m.served
+	return err
+}
+
+// notActive answers the requests to a server that starts.
 func notActive() http.Handler {
 	mux := http.NewServeMux()
 	answer := func(pattern string, status int, body string) {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(status)
-			_, _ = fmt.Fprintln(w, body) // the client is gone when this fails
-		})
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) { writeStatus(w, status, body) })
 	}
 	answer("GET /healthz", http.StatusOK, `{"status":"ok"}`)
 	answer("GET /readyz", http.StatusServiceUnavailable, `{"ready":false,"checks":{"active":"failing"}}`)
 	mux.Handle("/", edge.Handler(func(http.ResponseWriter, *http.Request) error {
-		err := sandbox.Errorf(sandbox.Unavailable, "this server starts, or is a standby of another server; try again, or send requests to the active server, whose GET /readyz answers with 200")
+		err := sandbox.Errorf(sandbox.Unavailable, "this server starts; try again")
 		err.RetryAfter = standbyRetry
 		return err
 	}))

@@ -92,6 +92,7 @@ func (p *parts) awaitWorkers(ctx context.Context, cfg config.Config, log *slog.L
 		return p.vacate(ctx, w, d, log)
 	}}, log)
 	cu.Add(func() { _ = listener.Close() }) // it was closed to end it
+	p.workers = listener
 	log.Warn("sandboxes run on workers, which is experimental", "address", l.Addr().String(), "token_file", filepath.Join(cmp.Or(cfg.Worker.SecretDir, dir), worker.TokenFile))
 	if cfg.Standby && supplier == nil { // workers that are supplied come and go with their sandboxes
 		p.watchWorkers(ctx, cfg.StateDir, d.Workers, log, cu)

@@ -121,7 +121,19 @@ func (s *controlServer) end(signal os.Signal) {
 // active waits until the server is active, and makes its client.
 func (s *controlServer) active() {
 	s.t.Helper()
-	until(s.t, s.url+" is active", func() bool {
+	s.ready(s.url+" is active", func(answer string) bool { return !strings.Contains(answer, `"role":"standby"`) })
+}
+
+// forwards waits until the server is a standby that forwards requests, and makes its client.
+func (s *controlServer) forwards() {
+	s.t.Helper()
+	s.ready(s.url+" forwards requests", func(answer string) bool { return strings.Contains(answer, `"role":"standby"`) })
+}
+
+// ready waits until the server is ready with an answer that is wanted, and makes its client.
+func (s *controlServer) ready(what string, wanted func(answer string) bool) {
+	s.t.Helper()
+	until(s.t, what, func() bool {
 		select {
 		case <-s.ended:
 			s.t.Fatal("the server has ended")
@@ -131,8 +143,9 @@ func (s *controlServer) active() {
 		if err != nil {
 			return false
 		}
-		_ = resp.Body.Close()
-		return resp.StatusCode == http.StatusOK
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		return err == nil && resp.StatusCode == http.StatusOK && wanted(string(text))
 	})
 	token, err := os.ReadFile(filepath.Join(s.stateDir, "token"))
 	if err == nil {
@@ -285,7 +298,7 @@ func TestControl(t *testing.T) {
 	}
 }
 
-// TestStandby kills the active one of two servers: the other takes over, the process in a sandbox goes on, and a reader of output goes on where it was.
+// TestStandby uses a standby, and kills the active server: the standby takes over, the process in a sandbox goes on, and a reader of output goes on where it was.
 func TestStandby(t *testing.T) {
 	stateDir := newStateDir(t)
 	cluster := storetest.StartCluster(t)
@@ -298,15 +311,29 @@ func TestStandby(t *testing.T) {
 	w := joinWorker(t, stateDir, a.workers, b.workers)
 	a.active()
 	b.launch()
-	until(t, "b is a standby", func() bool { return strings.Contains(read(b.log.Name()), "waiting until no other server") })
-	a.buildBusybox()
-	sb, err := a.Sandboxes.Create(t.Context(), client.CreateOptions{Image: "app:v1", WaitUpTo: 5 * time.Minute})
+	b.forwards()
+	b.buildBusybox()
+	sb, err := b.Sandboxes.Create(t.Context(), client.CreateOptions{Image: "app:v1", WaitUpTo: 5 * time.Minute})
 	if err != nil || sb.State != client.Running {
 		t.Fatalf("create: %+v, %v", sb, err)
 	}
+	for s, want := range map[*controlServer]float64{a: 1, b: 0} {
+		if _, text := visit(t, "GET", s.url+"/metrics", "", nil); s.metric("modbox_server_active") != want || strings.Contains(text, "modbox_forward_requests") != (s == b) {
+			t.Errorf("the metrics of %s are of another server", s.url)
+		}
+	}
+	terminal, err := b.Sandboxes.Attach(t.Context(), sb.ID, client.Command{Argv: []string{"/bin/sh", "-c", "read word; echo $word"}}, client.AttachOptions{Stdin: true, TTY: &client.Size{Cols: 80, Rows: 24}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = terminal.Write([]byte("typed\n"))
+	var screen strings.Builder
+	if exit, copied := terminal.Copy(&screen, io.Discard); err != nil || copied != nil || exit.ExitCode != 0 || strings.Count(screen.String(), "typed") != 2 {
+		t.Errorf("a terminal at the standby: %+v, %q, %v, %v", exit, screen.String(), err, copied)
+	}
 	number := a.counting(sb.ID)
 	const last = 200
-	e, err := a.Executions.Start(t.Context(), sb.ID, client.Command{Argv: []string{"/bin/sh", "-c", fmt.Sprintf("n=0; while [ $n -lt %d ]; do n=$((n+1)); echo line $n; sleep 0.05; done", last)}}, client.ExecutionOptions{})
+	e, err := b.Executions.Start(t.Context(), sb.ID, client.Command{Argv: []string{"/bin/sh", "-c", fmt.Sprintf("n=0; while [ $n -lt %d ]; do n=$((n+1)); echo line $n; sleep 0.05; done", last)}}, client.ExecutionOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,7 +347,7 @@ func TestStandby(t *testing.T) {
 		}
 		return r
 	}
-	r := follow(a)
+	r := follow(b)
 	if _, err := io.CopyN(&output, r, 500); err != nil {
 		t.Fatal(err)
 	}
@@ -330,9 +357,8 @@ func TestStandby(t *testing.T) {
 		t.Error("the output ends although its server was killed")
 	}
 	_ = r.Close()
-	b.active()
-	t.Logf("the standby was active %s after the kill", time.Since(begin))
-	r = follow(b)
+	r = follow(b) // waits at the standby until that is active
+	t.Logf("the output goes on %s after the kill", time.Since(begin))
 	if _, err := io.Copy(&output, r); err != nil {
 		t.Errorf("the rest of the output: %v", err)
 	}
@@ -344,6 +370,7 @@ func TestStandby(t *testing.T) {
 	if output.String() != want.String() {
 		t.Errorf("the output, read in parts from two servers, is %q", output.String())
 	}
+	b.active()
 	until(t, "the number goes on", func() bool { return number(b) > before })
 	if n := strings.Count(read(w.log.Name()), "serving a control plane"); n != 2 {
 		t.Errorf("the worker has served %d control planes, want 2", n)

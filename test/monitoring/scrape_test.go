@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -20,6 +21,7 @@ import (
 	"github.com/modbox/modbox/client"
 	"github.com/modbox/modbox/internal/api/apitest"
 	"github.com/modbox/modbox/internal/driver/fleet"
+	"github.com/modbox/modbox/internal/forward"
 	"github.com/modbox/modbox/internal/metrics"
 	"github.com/modbox/modbox/test/testserver"
 )
@@ -70,17 +72,19 @@ func families(t *testing.T, url string) map[string]*dto.MetricFamily {
 	return list
 }
 
-// addWorkers adds the metrics of workers, which the server does not have.
+// addWorkers adds the metrics of workers and standbys, which the server does not have.
 func addWorkers(t *testing.T, list map[string]*dto.MetricFamily) {
 	t.Helper()
 	workers := metrics.New("")
 	workers.MustRegister(fleet.NewCollector(apitest.Workers(t, "one")))
+	workers.MustRegister(forward.New(forward.Config{Log: slog.New(slog.DiscardHandler)}).Collectors()...)
+	workers.MustRegister(forward.Role(true))
 	gathered, err := workers.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range gathered {
-		if strings.HasPrefix(f.GetName(), "modbox_worker") {
+		if strings.HasPrefix(f.GetName(), "modbox_") && f.GetName() != "modbox_build_info" {
 			list[f.GetName()] = f
 		}
 	}
