@@ -121,8 +121,8 @@ func workloads(t *testing.T, list []object) map[string]workload {
 			}
 			found[component] = workload{o.Name, o.Spec.Replicas, *o.Spec.Selector, o.Spec.Template, o.Spec.VolumeClaimTemplates, o.Spec.ServiceName}
 		case *appsv1.Deployment:
-			if most := o.Spec.Strategy.RollingUpdate.MaxUnavailable.StrVal; most != "100%" {
-				t.Errorf("%s: a new Pod that waits as a standby keeps the old active server: maxUnavailable is %s", o.Name, most)
+			if most := o.Spec.Strategy.RollingUpdate.MaxUnavailable; most.IntValue() != 0 {
+				t.Errorf("%s: an update ends servers before others take their requests: maxUnavailable is %s", o.Name, most)
 			}
 			if shared := o.Spec.Template.Spec.ShareProcessNamespace; shared == nil || !*shared {
 				t.Errorf("%s: the kernel does not end a server that stands still, because it is the first process of its container", o.Name)
@@ -159,7 +159,7 @@ func TestReferences(t *testing.T) {
 				case *networkingv1.Ingress:
 					checkIngress(t, list, o)
 				case *policyv1.PodDisruptionBudget:
-					selects(t, o.Name, *o.Spec.Selector, sets["worker"])
+					selects(t, o.Name, *o.Spec.Selector, sets[o.Spec.Selector.MatchLabels["app.kubernetes.io/component"]])
 				case *autoscalingv2.HorizontalPodAutoscaler:
 					if r := sets["worker"].replicas; o.Spec.ScaleTargetRef.Name != sets["worker"].name || r == nil || *r != *o.Spec.MinReplicas {
 						t.Errorf("it scales %s, and the StatefulSet %s has replicas %v", o.Spec.ScaleTargetRef.Name, sets["worker"].name, r)

@@ -3,9 +3,12 @@ package cluster_test
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -87,14 +90,34 @@ func (s standbys) in(t *testing.T, args ...string) string {
 	return kubectl(t, "", append([]string{"-n", s.namespace}, args...)...)
 }
 
-// active returns the Pod of the server that is active.
+// active returns the Pod of the server that is active, when all servers are ready.
 func (s standbys) active(t *testing.T) (pod string) {
 	t.Helper()
-	until(t, "a server is ready", func() bool {
-		pod, _, _ = strings.Cut(s.in(t, "get", "pods", "-l", "app.kubernetes.io/component=server", "-o", `jsonpath={range .items[?(@.status.containerStatuses[0].ready==true)]}{.metadata.name}{"\n"}{end}`), "\n")
-		return pod != ""
+	until(t, "both servers are ready, and a server is active", func() bool {
+		pod = ""
+		list := strings.Fields(s.in(t, "get", "pods", "-l", "app.kubernetes.io/component=server", "-o", `jsonpath={range .items[?(@.status.containerStatuses[0].ready==true)]}{.metadata.name}={.status.podIP} {end}`))
+		for _, entry := range list {
+			name, ip, _ := strings.Cut(entry, "=")
+			if role(ip) == "active" {
+				pod = name
+			}
+		}
+		return len(list) == 2 && pod != ""
 	})
 	return pod
+}
+
+// role returns the role of the server in the Pod with an address; "" if it does not answer.
+func role(ip string) string {
+	c := http.Client{Timeout: 2 * time.Second}
+	resp, err := c.Get("http://" + net.JoinHostPort(ip, "7070") + "/healthz")
+	if err != nil {
+		return ""
+	}
+	defer resp.Body.Close()
+	var answer struct{ Role string }
+	_ = json.NewDecoder(resp.Body).Decode(&answer) // "" if it is no JSON
+	return answer.Role
 }
 
 // installStandbys installs the chart with two servers and PostgreSQL; the file has the objects of the chart.
