@@ -105,8 +105,11 @@ func flat(s string) string {
 	return strings.ReplaceAll(s, "\n", " ")
 }
 
-// texts returns what people read of the hand-written files: the comments and messages of Go,
-// README.md and docs.
+// pagesBeside are the pages outside of docs/.
+var pagesBeside = []string{"README.md", "AGENTS.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "bench/README.md", "sdk/python/README.md", "sdk/typescript/README.md"}
+
+// texts returns what people read of the hand-written files: the comments and messages of Go, the
+// pages, and the comments of the clients for TypeScript and Python.
 func texts(t *testing.T) []text {
 	t.Helper()
 	root := filepath.Join("..", "..")
@@ -126,9 +129,16 @@ func texts(t *testing.T) []text {
 		}
 		below = filepath.ToSlash(below)
 		switch {
-		case below == "README.md", strings.HasPrefix(below, "docs/") && strings.HasSuffix(below, ".md"):
+		case slices.Contains(pagesBeside, below), strings.HasPrefix(below, "docs/") && strings.HasSuffix(below, ".md"):
 			page, err := os.ReadFile(path)
 			list = append(list, text{below, 1, prose(string(page))})
+			return err
+		case strings.HasPrefix(below, "sdk/typescript/src/"), strings.HasPrefix(below, "sdk/python/src/"):
+			if _, known := commentsOf[filepath.Ext(below)]; !known {
+				return nil
+			}
+			found, err := clientTexts(path, below, filepath.Ext(below))
+			list = append(list, found...)
 			return err
 		case strings.HasSuffix(below, ".go") && !strings.HasPrefix(below, "internal/archtest/"):
 			found, err := goTexts(path, below)

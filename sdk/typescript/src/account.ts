@@ -16,7 +16,7 @@ export class Account {
     private readonly credentials: Credentials,
   ) {}
 
-  /** The tokens of the client's session, to be kept for another client; undefined for one that has an API token. */
+  /** The tokens of the client's session, to be kept for another client; undefined for a client that has an API token. */
   get session(): UserSession | undefined {
     return this.credentials.session;
   }

@@ -6,7 +6,7 @@ import type { CallOptions, PageOptions } from "./types.js";
 import type * as wire from "./wire.js";
 import type { AuditEntry, AuditReport } from "./schemas.js";
 
-/** What to list; the empty object is all of the workspace. */
+/** The records to list; the empty object is all of the workspace. */
 export interface AuditFilter {
   since?: Date | string | undefined;
   until?: Date | string | undefined;

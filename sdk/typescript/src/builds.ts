@@ -8,9 +8,9 @@ import type { FileContent } from "./types.js";
 import type * as wire from "./wire.js";
 import type { BuildImageOptions } from "./schemas.js";
 
-/** What a build reports; the last one is `done`. */
+/** A report of a build; the last report is `done`. */
 export type BuildEvent =
-  /** One that is `cached` comes after the same one that is not: its layer was there. */
+  /** A `cached` step comes after the same step without it: its layer was there. */
   | { type: "step"; step: number; steps: number; stage: string; line: number; instruction: string; cached: boolean }
   | { type: "output"; data: Uint8Array }
   | { type: "warning"; message: string }

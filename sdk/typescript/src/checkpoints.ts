@@ -25,7 +25,7 @@ export class Checkpoints {
     return pages(this.http, options, () => ({ path: sandboxPath(ref, "/checkpoints") }), schemas.checkpoint);
   }
 
-  /** Takes the sandbox back and returns when it runs. What it did since then is lost; the checkpoint stays. */
+  /** Takes the sandbox back and returns when it runs. Its changes since then are lost; the checkpoint stays. */
   async restore(ref: string, checkpoint: string, options: CallOptions = {}): Promise<SandboxInfo> {
     checkMembers("CallOptions", options, callMembers);
     const path = `${checkpointPath(ref, checkpoint)}/restore`;

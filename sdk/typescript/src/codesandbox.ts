@@ -54,9 +54,9 @@ export interface ExecutionResult {
 
 /** The directory in which code runs. */
 const workDir = "/tmp/code";
-/** What Python code may import unless its config says otherwise. */
+/** The modules that Python code may import unless its config says otherwise. */
 const pythonImports = ["json", "math", "re"];
-/** The sandbox's memory beyond the limit of its code: the agent, files in memory, and room to hit the limit. */
+/** The sandbox's memory beyond the limit of its code: the agent, files in memory, and a reserve, so that the limit is hit. */
 const spareMb = 256;
 
 /** The file of a program. */
@@ -67,8 +67,8 @@ const files = { python: "main.py", javascript: "main.js", bash: "main.sh" } as c
  *
  * The sandbox is created by the first call, and deleted by `close`, at the end of the function of `with` or of the scope of `await using`, or by
  * its `ttlSeconds`.
- * What a program leaves, such as files, the next program finds: `reset` removes it, and a {@link SandboxPool} gives each user a
- * sandbox without it. Safe for concurrent use.
+ * The next program finds the remains of a program, such as files: `reset` removes them, and a {@link SandboxPool} gives each user a
+ * sandbox without them. Safe for concurrent use.
  */
 export class CodeSandbox {
   readonly config: SandboxConfig;

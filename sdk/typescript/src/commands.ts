@@ -40,7 +40,7 @@ export interface StartCommandOptions extends Omit<StartExecutionOptions, "comman
   stdin?: boolean | string | undefined;
 }
 
-/** What {@link Command.wait} waits for and returns. */
+/** Options of {@link Command.wait}. */
 export interface WaitCommandOptions extends CallOptions {
   /** Seconds until a TimeoutError is thrown, while the command continues; default no limit. */
   timeoutSeconds?: number | undefined;
@@ -106,7 +106,7 @@ export class Commands {
     return started;
   }
 
-  /** Lists the sandbox's background commands, newest first, ended ones included. */
+  /** Lists the sandbox's background commands, newest first, including commands that have ended. */
   list(options: PageOptions = {}): PagePromise<Command> {
     return this.client.executions.list(this.sandboxId, { ...options, kind: "job" }).map((info) => new Command(this.client, info));
   }

@@ -47,7 +47,7 @@ export class Credentials {
   readonly #onSession: OnSession | undefined;
   #current: UserSession | undefined;
   #refreshing: Promise<UserSession> | undefined;
-  /** What the server gave and onSession has not taken yet. */
+  /** The session that the server gave and onSession has not taken yet. */
   #untold: UserSession | undefined;
 
   constructor(apiToken: string | undefined, current: UserSession | undefined, onSession: OnSession | undefined) {
@@ -63,7 +63,7 @@ export class Credentials {
   /** The token of a request that is made now. */
   async token(http: HTTP): Promise<string | undefined> {
     if (this.#current === undefined) return this.#apiToken;
-    // With new tokens the server takes the old ones no more, whoever has not kept the new ones yet.
+    // After it has given new tokens the server takes the old tokens no more, also if the new tokens are not kept yet.
     if (this.#untold === undefined && !ends(this.#current)) return this.#current.accessToken;
     return (await this.refresh(http, this.#current)).accessToken;
   }

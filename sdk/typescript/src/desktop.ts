@@ -198,7 +198,7 @@ export class Desktop {
     await this.http.done({ method: "POST", path: this.path("/open"), json, signal: options.signal, repeatable: false });
   }
 
-  /** Starts a program, which goes on. Throws code `program_not_found` for one that the sandbox does not have. */
+  /** Starts a program, which goes on. Throws code `program_not_found` for a program that the sandbox does not have. */
   async launch(command: readonly string[], options: CallOptions = {}): Promise<void> {
     checkMembers("CallOptions", options, callMembers);
     const json: wire.OpenOnDesktop = { command: [...command] };

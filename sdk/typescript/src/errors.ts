@@ -37,7 +37,7 @@ export interface FieldError {
   message: string;
 }
 
-/** What a {@link ModboxError} is made from. */
+/** The content of a {@link ModboxError}. */
 export interface ErrorInfo {
   code: ErrorCode;
   message: string;
@@ -157,7 +157,7 @@ export function newError(info: ErrorInfo): ModboxError {
   return new (classes[info.code] ?? ModboxError)(info);
 }
 
-/** For answers that carry no code, such as those of a proxy in between. */
+/** For answers that carry no code, such as the answers of a proxy in between. */
 const codesByStatus: Record<number, ErrorCode> = {
   400: "invalid",
   401: "unauthenticated",

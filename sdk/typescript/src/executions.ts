@@ -12,7 +12,7 @@ import type { CallOptions, PageOptions } from "./types.js";
 import type * as wire from "./wire.js";
 import type { CommandOptions, Execution, ExecutionOptions } from "./schemas.js";
 
-/** A command that is kept. Its input comes by a stream, not as text. */
+/** A command that outlives its request. Its input comes by a stream, not as text. */
 export type ExecutionCommand = Omit<CommandOptions, "stdin"> & ExecutionOptions;
 
 export interface StartExecutionOptions extends ExecutionCommand, CallOptions {
@@ -30,8 +30,8 @@ export const executionCommandMembers: Members<ExecutionCommand> = { ...command, 
 const startMembers: Members<StartExecutionOptions> = { ...executionCommandMembers, ...callMembers, waitSeconds: true };
 
 /**
- * Commands that go on whatever becomes of this client and of the server, and are
- * kept with their output after their end. Safe for concurrent use.
+ * Commands that go on when this client or the server ends. The server keeps them
+ * with their output after their end. Safe for concurrent use.
  */
 export class Executions {
   constructor(

@@ -115,7 +115,7 @@ export class Files {
     return this.post(filesPath(ref, "/move"), json, options);
   }
 
-  /** Deletes a file or an empty directory; with `recursive` everything below, too. */
+  /** Deletes a file or an empty directory; with `recursive` also everything below. */
   async delete(ref: string, path: string, options: CallOptions & { recursive?: boolean | undefined } = {}): Promise<void> {
     checkMembers("the options of this deletion", options, { ...callMembers, recursive: true });
     const response = await this.http.raw({

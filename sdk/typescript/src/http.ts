@@ -19,7 +19,7 @@ export interface HTTPRequest {
   method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
   path: string;
   query?: Record<string, string | number | boolean | readonly string[] | undefined>;
-  /** Sent as JSON; members that are undefined are left out. */
+  /** Sent as JSON; without members that are undefined. */
   json?: unknown;
   /** Sent as it is, instead of json. */
   body?: BodyInit;

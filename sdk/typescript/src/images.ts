@@ -12,7 +12,7 @@ import type { AptPackageChecks, BuildImageOptions, Image, PruneOptions, PrunedIm
 export class Images {
   constructor(private readonly http: HTTP) {}
 
-  /** Lists them: the built-in ones, the default one first, and then the others, by name. */
+  /** Lists the images: built-in images, the default first, and then the others, by name. */
   list(options: PageOptions = {}): PagePromise<Image> {
     return pages(this.http, options, () => ({ path: "/v1/images" }), schemas.image);
   }
@@ -48,7 +48,7 @@ export class Images {
 
   /**
    * Has the server pull what it lacks of an image; creating a sandbox does so by itself. The last event is `done`,
-   * or an error is thrown, with the registry's words. When the loop is left the pull goes on only if others wait for it.
+   * or an error is thrown, with the registry's words. After the caller leaves the loop the pull goes on only if others wait for it.
    */
   pull(image: string, options: CallOptions = {}): AsyncGenerator<PullEvent, void, undefined> {
     const json: wire.ImagePull = { image };
@@ -75,8 +75,8 @@ export class Images {
   }
 
   /**
-   * Removes an image, named by its id or a reference, that the workspace has built or has by signing in to a registry. What
-   * was made from it goes on. One that is for all workspaces only administrators may remove. Never sent twice.
+   * Removes an image, named by its id or a reference, that the workspace has built or has by signing in to a registry. Sandboxes
+   * that were made from it go on. Only administrators may remove an image of all workspaces. Never sent twice.
    */
   async delete(image: string, options: CallOptions = {}): Promise<void> {
     checkMembers("CallOptions", options, callMembers);
@@ -99,7 +99,7 @@ export class Images {
   }
 }
 
-/** What a pull reports. */
+/** A report of a pull. */
 export type PullEvent =
   /** `done` of `total` bytes while the phase is `pulling`; `total` is undefined when it is not known. */
   | { type: "progress"; phase: string; done: number; total: number | undefined; message: string }
@@ -116,7 +116,7 @@ export class SandboxImages {
     return schemas.sandboxImage(await this.http.json({ method: "POST", path, json, signal: options.signal, repeatable: false }));
   }
 
-  /** Lists them: the built-in ones, the server's default first, and the workspace's own, the oldest first. */
+  /** Lists the images: built-in images, the server's default first, and then the workspace's own, the oldest first. */
   list(options: PageOptions & { enabledOnly?: boolean | undefined } = {}): PagePromise<SandboxImage> {
     const query = { enabled_only: options.enabledOnly };
     return pages(this.http, options, () => ({ path: "/v1/sandbox-images", query }), schemas.sandboxImage, { enabledOnly: true });

@@ -1,7 +1,7 @@
 import { ModboxError } from "./errors.js";
 
 /**
- * Reads a stream of JSON objects, one a line. It has no end of its own: whoever reads it knows which
+ * Reads a stream of JSON objects, one a line. It has no end of its own: its reader knows which
  * object is the last and leaves; that the stream ends before, or breaks off, throws what `cut` makes of it.
  */
 export async function* readLines<T>(

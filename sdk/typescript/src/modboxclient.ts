@@ -57,7 +57,7 @@ export class ModboxClient extends Modbox {
     return this.platform.destroy(params);
   }
 
-  /** Lists sandboxes, all or those of one status. */
+  /** Lists sandboxes, all, or all of one status. */
   listSandboxes(params: ListSandboxesParams = {}): Promise<ListSandboxesResult> {
     return this.platform.list(params);
   }

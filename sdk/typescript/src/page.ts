@@ -9,7 +9,7 @@ export class Page<T> implements AsyncIterable<T> {
 
   constructor(
     readonly items: T[],
-    /** What `cursor` is for the next page; undefined on the last one. */
+    /** The `cursor` of the next page; undefined on the last one. */
     readonly nextCursor: string | undefined,
     fetch: (cursor: string) => Promise<Page<T>>,
   ) {
@@ -81,7 +81,7 @@ export class PagePromise<T> implements Promise<Page<T>>, AsyncIterable<T> {
   }
 }
 
-/** What of a request for a list is its own: where it is, and what selects its items. */
+/** The part of a request that differs between lists: the path, and the parameters that select items. */
 type ListRequest = Pick<HTTPRequest, "path" | "query" | "anonymous">;
 
 /**

@@ -90,7 +90,7 @@ export interface SandboxImageDetail {
   ttlSeconds: number | null;
   registryId: string | null;
   registryName: string | null;
-  /** Null for one that every workspace has. */
+  /** Null for an image that every workspace has. */
   workspaceId: string | null;
   createdAt: string;
   updatedAt: string;
@@ -103,7 +103,7 @@ export interface CreateSandboxImageParams extends CallOptions {
   tag?: string | undefined;
   description?: string | undefined;
   enabled?: boolean | undefined;
-  /** What `provisionSandbox` takes without an image. */
+  /** Whether `provisionSandbox` uses it without an image. */
   isDefault?: boolean | undefined;
   /** 256 to 8192. */
   memoryMb?: number | undefined;
@@ -168,7 +168,7 @@ export interface AddWorkspaceMemberParams extends CallOptions {
   role: Role;
 }
 
-/** Who was added: a member, or, for an address that is nobody's, an invitation whose code is shown only now. */
+/** The added member, or, for an address that is nobody's, an invitation whose code is shown only now. */
 export type AddedWorkspaceMember =
   | ({ invited: false } & WorkspaceMember)
   | { invited: true; email: string; role: Role; code: string; expiresAt: string };

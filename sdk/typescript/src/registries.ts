@@ -6,7 +6,7 @@ import { segment } from "./path.js";
 import type { CallOptions, PageOptions } from "./types.js";
 import type { CreateRegistryOptions, Registry } from "./schemas.js";
 
-/** What to change; the password stays, too, when it is undefined. */
+/** The settings to change; members that are undefined, such as the password, stay. */
 export type UpdateRegistryOptions = Partial<CreateRegistryOptions>;
 
 /** The registries of the workspace. Safe for concurrent use. */

@@ -152,7 +152,7 @@ export class Sandbox {
 
   /**
    * Returns the sandbox of an id or name when it runs, and resumes it if it is paused. Throws a NotFoundError for an unknown one, an
-   * EndedError for one that has ended, and a SandboxFailedError, which is an EndedError, for one that failed.
+   * EndedError for a sandbox that has ended, and a SandboxFailedError, which is an EndedError, for a sandbox that failed.
    */
   static async connect(idOrName: string, options: ConnectOptions = {}): Promise<Sandbox> {
     checkMembers("ConnectOptions", options, connectMembers);
@@ -282,7 +282,7 @@ export class Sandbox {
     return this.client.snapshots.create(this.id, options);
   }
 
-  /** Deletes the sandbox and returns its last record when nothing of it is left. A sandbox that has ended is no error. */
+  /** Deletes the sandbox and returns its last record when nothing of it remains. A sandbox that has ended is no error. */
   async delete(options: CallOptions = {}): Promise<SandboxInfo> {
     checkMembers("CallOptions", options, callMembers);
     return this.known(await this.client.sandboxes.delete(this.id, options));

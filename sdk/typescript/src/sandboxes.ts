@@ -31,8 +31,8 @@ const { stdin: _text, ...attached } = schemas.commandOptionsMembers;
 const attachMembers = { ...attached, ...callMembers, tty: true, stdin: true } as const;
 
 /**
- * The sandboxes of a workspace. `ref` is a sandbox's id or name; one that does
- * not exist throws a NotFoundError. Safe for concurrent use.
+ * The sandboxes of a workspace. `ref` is a sandbox's id or name. Calls throw a
+ * NotFoundError when there is no such sandbox. Safe for concurrent use.
  */
 export class Sandboxes {
   /** Files of a sandbox. */
@@ -127,7 +127,7 @@ export class Sandboxes {
     return pages(this.http, options, () => ({ path: "/v1/sandboxes", query }), schemas.sandbox, { states: true, name: true, labels: true, snapshotId: true });
   }
 
-  /** Deletes a sandbox and returns its last state when nothing of it is left; an ended sandbox as it is. */
+  /** Deletes a sandbox and returns its last state when nothing of it remains; an ended sandbox as it is. */
   async delete(ref: string, options: CallOptions = {}): Promise<SandboxInfo> {
     checkMembers("CallOptions", options, callMembers);
     const w = await this.http.json<wire.Sandbox>({ method: "DELETE", path: sandboxPath(ref), signal: options.signal, repeatable: true });
@@ -220,7 +220,7 @@ export class Sandboxes {
   }
 
   /**
-   * Sets environment variables, and deletes those that are null, for the commands
+   * Sets environment variables, and deletes variables that are null, for the commands
    * that start afterwards. Returns all that callers have set.
    */
   async updateEnv(ref: string, changes: Record<string, string | null>, options: CallOptions = {}): Promise<Record<string, string>> {
@@ -324,7 +324,7 @@ export class Sandboxes {
     return schemas.stats(w);
   }
 
-  /** What a sandbox has used in all, also after its end. */
+  /** Returns the use of a sandbox since its create, also after its end. */
   async usage(ref: string, options: CallOptions = {}): Promise<Usage> {
     checkMembers("CallOptions", options, callMembers);
     const w = await this.http.json<wire.Usage>({ method: "GET", path: sandboxPath(ref, "/usage"), signal: options.signal, repeatable: true });

@@ -52,7 +52,7 @@ export class Session implements AsyncIterable<ExecEvent> {
     signal?.addEventListener("abort", this.abort, { once: true });
   }
 
-  /** What the command reports. Leaving the loop closes the session. */
+  /** The reports of the command. Leaving the loop closes the session. */
   async *[Symbol.asyncIterator](): AsyncGenerator<ExecEvent, void, undefined> {
     try {
       for (;;) {

@@ -9,11 +9,11 @@ import type { CallOptions } from "./types.js";
 import type * as wire from "./wire.js";
 import type { BuildSnapshotOptions, Snapshot } from "./schemas.js";
 
-/** What the build of a snapshot is at. */
+/** The progress of the build of a snapshot. */
 export interface SnapshotBuildProgress {
   /** `begun`, `waiting`, `pulling`, `fetching`, `downloading`, `installing`, `setup`, `writing`, and at last `done` or `failed`, among others. */
   phase: string;
-  /** What the phase is about, for people; of `failed` why. */
+  /** A description of the phase, for people; of `failed` the reason. */
   message: string;
   /** Counts up to `total`. */
   done: number;
@@ -31,11 +31,11 @@ export interface SnapshotBuildLine {
   truncated: boolean;
 }
 
-/** What the build of a snapshot reports; the last one is `done`. */
+/** A report of the build of a snapshot; the last report is `done`. */
 export type SnapshotBuildEvent =
   /** The build has an id, for its log. It is the first event, unless nothing is to be built. */
   | { type: "begun"; id: string }
-  /** Only of the phases in between; `uploading` is one, too. */
+  /** Only of the phases in between, among them `uploading`. */
   | ({ type: "progress" } & SnapshotBuildProgress)
   | ({ type: "line" } & SnapshotBuildLine)
   | ({ type: "done" } & BuiltSnapshot);

@@ -8,7 +8,7 @@ import type { CallOptions, PageOptions } from "./types.js";
 import type * as wire from "./wire.js";
 import type { BuildSnapshotOptions, CreateSnapshotOptions, Snapshot, SnapshotDownload, SnapshotFile } from "./schemas.js";
 
-/** What came of a build. */
+/** The result of a build. */
 export interface BuiltSnapshot {
   snapshot: Snapshot;
   /** It was there already. */
@@ -17,7 +17,7 @@ export interface BuiltSnapshot {
 
 /** Which snapshots to list; the empty object is all of the workspace, newest first. */
 export interface ListSnapshotsOptions extends PageOptions {
-  /** The public ones of all workspaces instead. */
+  /** List the public snapshots of all workspaces instead. */
   public?: boolean | undefined;
   sandboxId?: string | undefined;
   name?: string | undefined;
@@ -85,7 +85,7 @@ export class Snapshots {
     return this.builds.log(id, options);
   }
 
-  /** What a build is at, by its id; known for as long as its log. */
+  /** Returns the progress of a build, by its id; known for as long as its log. */
   async buildProgress(id: string, options: CallOptions = {}): Promise<SnapshotBuildProgress> {
     checkMembers("CallOptions", options, callMembers);
     return this.builds.progress(id, options);
@@ -147,7 +147,7 @@ export class Snapshots {
     return { ...schemas.snapshotDownload(w), url: this.http.address(w.url) };
   }
 
-  /** Lists a snapshot and those it came from, newest first, deleted ones included. */
+  /** Lists a snapshot and the snapshots that it came from, newest first, including deleted snapshots. */
   lineage(snapshot: string, options: PageOptions = {}): PagePromise<Snapshot> {
     return pages(this.http, options, () => ({ path: `${snapshotPath(snapshot)}/lineage` }), schemas.snapshot);
   }

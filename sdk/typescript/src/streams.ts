@@ -5,7 +5,7 @@ import { segment } from "./path.js";
 import type { CallOptions, FileContent } from "./types.js";
 import type * as wire from "./wire.js";
 
-/** What of a stream is read. */
+/** The part of a stream to read. */
 export interface ReadStreamOptions extends CallOptions {
   /** The byte to begin at; default 0. */
   offset?: number | undefined;

@@ -1,7 +1,7 @@
 import type { ModboxError } from "./errors.js";
 import type { CodeScan, CommandOptions, SandboxInfo, SandboxState } from "./schemas.js";
 
-/** What every call accepts. */
+/** The options of every call. */
 export interface CallOptions {
   /** Ends the call. */
   signal?: AbortSignal | undefined;
@@ -20,7 +20,7 @@ export interface ListSandboxesOptions extends PageOptions {
   states?: readonly SandboxState[] | undefined;
   name?: string | undefined;
   labels?: Record<string, string> | undefined;
-  /** What they were made from. */
+  /** The snapshot that they were made from. */
   snapshotId?: string | undefined;
 }
 
@@ -31,7 +31,7 @@ export interface WaitOptions extends CallOptions {
   timeoutSeconds?: number | undefined;
 }
 
-/** What became of one child: it runs when `error` is undefined. */
+/** The outcome of one child: it runs when `error` is undefined. */
 export interface Forked {
   /** Also set for a child that was recorded and then failed. */
   sandbox: SandboxInfo | undefined;
@@ -86,14 +86,14 @@ export interface ExecResult<Output = string> {
 /** How a command ended, and its output as text. */
 export type CommandResult = Omit<ExecResult, "signal">;
 
-/** What a command under way reports: `started` first, `exit` last. */
+/** A report of a command under way: `started` first, `exit` last. */
 export type ExecEvent =
   | { type: "started"; pid: number; scan?: CodeScan }
   | { type: "stdout"; data: Uint8Array }
   | { type: "stderr"; data: Uint8Array }
   | { type: "exit"; exitCode: number; signal: number; timedOut: boolean; limitExceeded?: LimitName; durationMs: number };
 
-/** What a file's content may be given as. A stream is sent as it is read. */
+/** The content of a file. A stream is sent as it is read. */
 export type FileContent = string | Uint8Array<ArrayBuffer> | Blob | ReadableStream<Uint8Array>;
 
 export interface WriteFileOptions extends CallOptions {
@@ -133,7 +133,7 @@ export interface UploadArchiveOptions extends CallOptions {
 }
 
 export interface WatchFilesOptions extends CallOptions {
-  /** All directories below too, also those that come later. */
+  /** Also all directories below, now and later. */
   recursive?: boolean | undefined;
 }
 

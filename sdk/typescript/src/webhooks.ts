@@ -7,7 +7,7 @@ import { segment } from "./path.js";
 import type { CreateWebhookOptions, NewWebhook, Webhook, WebhookDelivery, WebhookDeliveryState } from "./schemas.js";
 import type { CallOptions, PageOptions } from "./types.js";
 
-/** What to change. Empty `types` are all. `enabled: false` cancels the deliveries that wait. */
+/** The settings to change. Empty `types` are all. `enabled: false` cancels the deliveries that wait. */
 export type UpdateWebhookOptions = Partial<CreateWebhookOptions>;
 
 export interface RotateWebhookOptions extends CallOptions {

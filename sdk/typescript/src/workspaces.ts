@@ -7,16 +7,16 @@ import type { CallOptions, PageOptions } from "./types.js";
 import type * as wire from "./wire.js";
 import type { AddedMember, CodeScanMode, Finding, Invitation, Member, Quota, QuotaReport, Role, URLAccess, Workspace, WorkspaceDetail } from "./schemas.js";
 
-/** What a workspace is called. */
+/** The names of a workspace. */
 export interface WorkspaceOptions extends CallOptions {
   name?: string | undefined;
   slug?: string | undefined;
   description?: string | undefined;
 }
 
-/** What to change of a workspace. */
+/** The settings of a workspace to change. */
 export interface UpdateWorkspaceOptions extends WorkspaceOptions {
-  /** What the management routes on the URLs of its sandboxes ask for at least; `open` is what each sandbox asks for. */
+  /** The least credential that the management routes on the URLs of its sandboxes ask for; with `open` each sandbox decides. */
   urlAccess?: URLAccess | undefined;
   /** Whether code is scanned before it runs: `warn` adds the findings to answers, with `block` code with findings does not run. */
   codeScan?: CodeScanMode | undefined;

@@ -179,7 +179,7 @@ def encoded(value: Any, name: str = "") -> Any:
 
 
 def options_body(options: Any, given: Mapping[str, Any], without: Sequence[str] = ()) -> Dict[str, Any]:
-    """Options as the body of a request; those that are None, and ``without``, are left out."""
+    """Options as the body of a request, without the options that are None and the names in ``without``."""
     known(options, given)
     return _body(**{name: encoded(value, name) for name, value in given.items() if name not in without})
 

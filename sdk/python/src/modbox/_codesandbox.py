@@ -10,9 +10,9 @@ from .models import ExecResult, LimitName, Program
 
 #: The directory in which code runs.
 WORK_DIR = "/tmp/code"
-#: What Python code may import unless its config says otherwise.
+#: The modules that Python code may import unless its config says otherwise.
 _PYTHON_IMPORTS = ("json", "math", "re")
-#: The sandbox's memory beyond the limit of its code: the agent, files in memory, and room to hit the limit.
+#: The sandbox's memory beyond the limit of its code: the agent, files in memory, and a reserve, so that the limit is hit.
 _SPARE_MB = 256
 
 #: The file of a program.

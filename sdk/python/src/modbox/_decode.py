@@ -35,7 +35,7 @@ def _optional_time() -> Any:
 
 
 def decode(cls: Type[T], wire: Mapping[str, Any]) -> T:
-    """Makes a model from the wire. Members that are not known are left out: a newer server may send more."""
+    """Makes a model from the wire. Unknown members are omitted: a newer server may send more."""
     values: Dict[str, Any] = {}
     for f in fields(cls):
         value = wire.get(f.name)

@@ -36,7 +36,7 @@ def act(ref: str, actions: Sequence[Mapping[str, Any]]) -> Call[None]:
 
 
 def action(type: str, **members: Any) -> Dict[str, Any]:
-    """An action; members that are None are left out, and positions are pairs."""
+    """An action, without members that are None, and with positions as pairs."""
     for name in ("at", "to"):
         if members.get(name) is not None:
             x, y = members[name]

@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 class Page(Generic[T]):
-    """A part of a list. Iterating over it walks over its ``items`` and those of all pages that follow, fetched as they are needed."""
+    """A part of a list. Iterating over it walks over its ``items`` and the items of all pages that follow, fetched as they are needed."""
 
     items: List[T]
-    #: What ``cursor`` is for the next page; None on the last one.
+    #: The ``cursor`` of the next page; None on the last one.
     next_cursor: Optional[str]
 
     def __init__(self, requester: Requester, listing: Listing[T], limit: Optional[int], cursor: Optional[str]) -> None:
@@ -39,7 +39,7 @@ class AsyncPage(Generic[T]):
     """As Page, for ``async for``."""
 
     items: List[T]
-    #: What ``cursor`` is for the next page; None on the last one.
+    #: The ``cursor`` of the next page; None on the last one.
     next_cursor: Optional[str]
 
     def __init__(self, pages: AsyncPages[T], items: List[T], next_cursor: Optional[str]) -> None:
@@ -59,7 +59,7 @@ class AsyncPage(Generic[T]):
 
 
 class AsyncPages(Generic[T]):
-    """What a call that lists something returns.
+    """The result of a call that lists something.
 
     ``await`` gives a page; ``async for`` walks over the items of all pages, fetched as they are needed.
     """

@@ -94,7 +94,7 @@ class PlatformWorkspaces:
 
 @dataclass(frozen=True)
 class AddedWorkspaceMember:
-    """Who was added: a member, or, when ``invited``, an address that is nobody's; the code is shown only now."""
+    """The added member, or, when ``invited``, an address that is nobody's; the code is shown only now."""
 
     role: str
     invited: bool = False

@@ -1,4 +1,4 @@
-"""What the two clients have in common: settings, building requests, reading answers, when to try again."""
+"""The common parts of the two clients: settings, building requests, reading answers, when to try again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 Attempt = Callable[[], T]
 AsyncAttempt = Callable[[], Awaitable[T]]
 
-#: What a client is made with unless told.
+#: The settings of a client that are not given.
 DEFAULTS: Dict[str, Any] = {"base_url": None, "workspace_id": None, "timeout": 60.0, "max_retries": 3, "ssl_context": None}
 
 _FIRST_DELAY_SECONDS = 0.1

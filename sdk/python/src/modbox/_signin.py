@@ -44,7 +44,7 @@ def accept_invitation(code: str, password: str, name: Optional[str]) -> Call[Use
     return _begin("accept", _body(code=code, password=password, name=name))
 
 
-#: What on_session is being told in this thread or task: its own calls are made by that.
+#: The session with which on_session is being called in this thread or task: its own calls use that.
 _telling: ContextVar[Optional[UserSession]] = ContextVar("modbox_telling", default=None)
 
 
@@ -54,7 +54,7 @@ class Credentials:
     def __init__(self, token: Optional[str], session: Optional[UserSession]) -> None:
         self.token = token
         self.session = session
-        #: What the server gave and on_session has not taken yet.
+        #: The session that the server gave and on_session has not taken yet.
         self.untold: Optional[UserSession] = None
 
     @staticmethod
@@ -68,7 +68,7 @@ class Credentials:
         """Whether the session's tokens must be renewed before a call."""
         if self.session is None or self._telling():
             return False
-        # With new tokens the server takes the old ones no more, whoever has not kept the new ones yet.
+        # After it has given new tokens the server takes the old tokens no more, also if the new tokens are not kept yet.
         return self.untold is not None or _ends(self.session)
 
     @property

@@ -23,12 +23,12 @@ PAUSE_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class SnapshotBuildProgress:
-    """What the build of a snapshot is at."""
+    """The progress of the build of a snapshot."""
 
     #: ``begun``, ``waiting``, ``pulling``, ``fetching``, ``downloading``, ``installing``, ``setup``, ``writing``, and at
     #: last ``done`` or ``failed``, among others.
     phase: str
-    #: What the phase is about, for people; of ``failed`` why.
+    #: A description of the phase, for people; of ``failed`` the reason.
     message: str = ""
     #: Counts up to ``total``.
     done: int = 0
@@ -50,12 +50,12 @@ class SnapshotBuildLine:
 
 @dataclass(frozen=True)
 class SnapshotBuildEvent:
-    """What the build of a snapshot reports; the last one is ``done``. The other members belong to the types named."""
+    """A report of the build of a snapshot; the last report is ``done``. The other members belong to the types named."""
 
     type: Literal["begun", "progress", "line", "done"]
     #: Of ``begun``, the first unless nothing is to be built: the build's, for its log.
     id: str = ""
-    #: Of ``progress``, which may be ``uploading``, too, and only of the phases in between, and of ``line``.
+    #: Of ``progress``, which may also be ``uploading``, and only of the phases in between, and of ``line``.
     phase: str = ""
     message: str = ""
     #: Of ``progress``, as in SnapshotBuildProgress.

@@ -11,7 +11,7 @@ from .records import Forked
 Memory = Literal["prefer", "require", "discard"]
 
 
-# What saves or restores memory or files takes as long as it takes: no time limit.
+# A call that saves or restores memory or files has no time limit.
 
 
 def pause(ref: str, memory: bool) -> Call[SandboxInfo]:

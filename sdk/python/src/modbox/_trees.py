@@ -69,7 +69,7 @@ class WatchReader:
         return events
 
     def end(self) -> None:
-        """Says that the stream is over; raises unless that was told."""
+        """Says that the stream is over; raises unless the server has said so."""
         if not self.ended:
             raise new_error("connection", "the connection broke while the watch was under way")
 

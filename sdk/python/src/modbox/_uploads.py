@@ -1,4 +1,4 @@
-"""What uploads send, and whether it can be sent again."""
+"""The content of uploads, and whether it can be sent again."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from .errors import ModboxError, new_error
 
 
 class BuildError(ModboxError):
-    """An instruction of a Dockerfile failed, on ``line``; ``exit_code`` is that of its command, 0 when none failed."""
+    """An instruction of a Dockerfile failed, on ``line``; ``exit_code`` is the exit code of its command, 0 when none failed."""
 
     def __init__(self, code: str, message: str, *, line: int, instruction: str, exit_code: int) -> None:
         super().__init__(code, message)
@@ -26,7 +26,7 @@ class BuildError(ModboxError):
 
 @dataclass(frozen=True)
 class PullEvent:
-    """What a pull or push reports: ``done`` with the image last, ``progress`` before."""
+    """A report of a pull or push: ``done`` with the image last, ``progress`` before."""
 
     type: Literal["progress", "done"]
     #: ``waiting``, ``pulling``, ``writing`` or ``pushing``, among others.
@@ -41,7 +41,7 @@ class PullEvent:
 
 @dataclass(frozen=True)
 class BuildEvent:
-    """What a build reports; the last one is ``done``, with the image. The other members belong to the types named."""
+    """A report of a build; the last report is ``done``, with the image. The other members belong to the types named."""
 
     type: Literal["step", "output", "warning", "progress", "done"]
     #: Of ``step``: its number, from 1, of so many.

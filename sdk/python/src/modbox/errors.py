@@ -133,7 +133,7 @@ _CLASSES = {
     "connection": ConnectionError,
 }
 
-# For answers that carry no code, such as those of a proxy in between.
+# For answers that carry no code, such as the answers of a proxy in between.
 _CODES_BY_STATUS = {
     400: "invalid",
     401: "unauthenticated",

@@ -1,4 +1,4 @@
-"""What the server answers. Times are aware datetimes; a value does not change when the object does."""
+"""The answers of the server. Times are aware datetimes; a value does not change when the object does."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class ExecResult(Generic[Output]):
 
 @dataclass(frozen=True)
 class ExecEvent:
-    """What a command under way reports: ``started`` first, ``exit`` last.
+    """A report of a command under way: ``started`` first, ``exit`` last.
 
     ``data`` is set for ``stdout`` and ``stderr``; ``pid`` and ``scan`` for
     ``started``; the others for ``exit``.
@@ -152,7 +152,7 @@ class ExecEvent:
 
 @dataclass(frozen=True)
 class FileEvent:
-    """What happened to a file; a rename is ``moved_from`` and ``moved_to``.
+    """A change of a file; a rename is ``moved_from`` and ``moved_to``.
 
     ``overflow`` says that events were lost; ``limit`` that the directory, and maybe
     others, is not watched because there are too many.

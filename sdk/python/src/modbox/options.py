@@ -1,4 +1,4 @@
-"""What calls with many arguments take, by keyword. All members are optional; one that is None counts as left out."""
+"""The arguments of calls with many arguments, by keyword. All members are optional; a member that is None counts as absent."""
 
 from __future__ import annotations
 

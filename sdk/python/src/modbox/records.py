@@ -35,7 +35,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Forked:
-    """What became of one child of a fork: it runs when ``error`` is None.
+    """The outcome of one child of a fork: it runs when ``error`` is None.
 
     A child that was recorded and then failed has both.
     """
@@ -46,7 +46,7 @@ class Forked:
 
 @dataclass(frozen=True)
 class BuiltSnapshot:
-    """What came of a build; ``unchanged`` says that it was there already."""
+    """The result of a build; ``unchanged`` says that it was there already."""
 
     snapshot: Snapshot
     unchanged: bool

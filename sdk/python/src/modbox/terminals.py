@@ -292,7 +292,7 @@ class AsyncSession:
         self._reader = reader
         self._writer = writer
         self._ended = False
-        # What write has returned for is not kept here, where closing would lose it.
+        # Bytes for which write has returned are not kept here, where closing would lose them.
         writer.transport.set_write_buffer_limits(high=0)
 
     def __aiter__(self) -> AsyncSession:

@@ -1,4 +1,4 @@
-"""What carries the requests: httpx when it is installed, the standard library otherwise.
+"""The transport of the requests: httpx when it is installed, the standard library otherwise.
 
 A transport sends one request and gives the answer's head at once, its body as
 it is read. It follows no redirects, repeats nothing, and raises
