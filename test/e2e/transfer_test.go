@@ -3,6 +3,8 @@ package e2e_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -18,6 +20,30 @@ import (
 // clients that are slower than the saving waits.
 func TestTransfersOverCheckpoints(t *testing.T) {
 	s := testserver.StartSmall(t)
+	transfersOver(t, s, func(id string) []string {
+		if _, err := s.Sandboxes.Checkpoints.Create(t.Context(), id, "middle"); err != nil {
+			t.Fatal(err)
+		}
+		return nil
+	})
+}
+
+// TestTransfersOverAFork forks a sandbox while files are on their way: the copy has the whole file and no part of another.
+func TestTransfersOverAFork(t *testing.T) {
+	s := testserver.StartSmall(t)
+	transfersOver(t, s, func(id string) []string {
+		forked, err := s.Sandboxes.Fork(t.Context(), id, client.ForkOptions{Count: 1})
+		if err != nil || forked[0].Err != nil {
+			t.Fatal(err, forked)
+		}
+		return []string{forked[0].Sandbox.ID}
+	})
+}
+
+// transfersOver saves a sandbox while a file and an archive are read and another file is written. save returns the copies that
+// it made of the sandbox.
+func transfersOver(t *testing.T, s *testserver.Server, save func(id string) (copies []string)) {
+	t.Helper()
 	sb := s.MustCreate(client.CreateOptions{Image: image})
 	content := make([]byte, 32<<20)
 	rand.NewChaCha8([32]byte{3}).Read(content)
@@ -54,9 +80,7 @@ func TestTransfersOverCheckpoints(t *testing.T) {
 	}
 	s.Bash(sb.ID, "until [ $(ls -A /srv/d | wc -l) = 2 ]; do sleep 0.05; done", time.Minute) // it is being written
 
-	if _, err := s.Sandboxes.Checkpoints.Create(t.Context(), sb.ID, "middle"); err != nil {
-		t.Fatal(err)
-	}
+	copies := save(sb.ID)
 	rest, err := io.ReadAll(file)
 	if got = append(got, rest...); err != nil || !bytes.Equal(got, content) {
 		t.Errorf("file: %d bytes, the right ones %v, error %v; want %d", len(got), bytes.Equal(got, content), err, len(content))
@@ -67,8 +91,12 @@ func TestTransfersOverCheckpoints(t *testing.T) {
 	if err := <-uploaded; !client.IsCode(err, client.Unavailable) {
 		t.Errorf("upload: %v, want unavailable", err)
 	}
-	if res := s.Bash(sb.ID, "ls -A /srv/d", time.Minute); string(res.Stdout) != "f\n" {
-		t.Errorf("files after an upload that broke off: %q, want f alone", res.Stdout)
+	want := fmt.Sprintf("f\n%x  -\n", sha256.Sum256(content))
+	for _, id := range append(copies, sb.ID) {
+		res := s.Bash(id, "for i in $(seq 1200); do [ \"$(ls -A /srv/d)\" = f ] && break; sleep 0.05; done; ls -A /srv/d; sha256sum </srv/d/f", 2*time.Minute)
+		if string(res.Stdout) != want {
+			t.Errorf("files of %s after an upload that broke off: %q, want f alone and whole: %q", id, res.Stdout, want)
+		}
 	}
 }
 
