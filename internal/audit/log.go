@@ -105,7 +105,7 @@ type Log struct {
 	mu      sync.Mutex
 	queue   []item              // guarded by mu
 	open    map[*Entry]struct{} // guarded by mu; operations in progress
-	closing bool                // guarded by mu; no more operations are admitted
+	closing bool                // guarded by mu; no more operations begin
 	closed  bool                // guarded by mu; nothing more is queued
 	idle    chan struct{}       // guarded by mu; closed when the last of open has ended, nil before closing
 }
@@ -224,7 +224,7 @@ var (
 	errLate   = errors.New("the audit log was not written in time")
 )
 
-// put queues an item. An item that admits an operation is refused when the log is closing or too
+// put queues an item. An item that begins an operation is refused when the log is closing or too
 // many items wait; other items are queued until the log is closed.
 func (l *Log) put(it item) error {
 	l.mu.Lock()

@@ -20,7 +20,7 @@ type Row struct {
 	Hash   Hash   // over Prev and Record
 }
 
-// Intent is an admitted operation that has no row yet.
+// Intent is an accepted operation that has no row yet.
 type Intent struct {
 	ID     string
 	Record []byte // JSON

@@ -171,7 +171,7 @@ func (r *Recorder) Start(ctx context.Context, c sandbox.Caller, of sandbox.ID, t
 		return Film{}, err
 	}
 	defer done()
-	if err := r.admit(ctx, c, of, &o); err != nil {
+	if err := r.checkLimit(ctx, c, of, &o); err != nil {
 		return Film{}, err
 	}
 	argv := append(append([]string(nil), recordArgs...), o.Path,
@@ -209,9 +209,9 @@ func (r *Recorder) begin(ctx context.Context, of sandbox.ID) (done func(), err e
 	}
 }
 
-// admit checks that the sandbox may have another recording. Errors: QuotaExceeded; Unavailable when the sizes of
+// checkLimit checks that the sandbox may have another recording. Errors: QuotaExceeded; Unavailable when the sizes of
 // its recordings are not known; as for List.
-func (r *Recorder) admit(ctx context.Context, c sandbox.Caller, of sandbox.ID, o *RecordOptions) error {
+func (r *Recorder) checkLimit(ctx context.Context, c sandbox.Caller, of sandbox.ID, o *RecordOptions) error {
 	list, err := r.List(ctx, c, of, false)
 	if err != nil {
 		return err

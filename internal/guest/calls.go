@@ -110,7 +110,7 @@ func (g *Calls) Exec(ctx context.Context, c sandbox.Caller, ref string, cmd agen
 
 // exec is [Calls.Exec], not measured.
 func (g *Calls) exec(ctx context.Context, c sandbox.Caller, ref string, cmd agentapi.Command) (*Command, error) {
-	b, err := g.Admit(ctx, c, ref, cmd)
+	b, err := g.CheckCommand(ctx, c, ref, cmd)
 	if err != nil {
 		return nil, err
 	}
@@ -120,10 +120,10 @@ func (g *Calls) exec(ctx context.Context, c sandbox.Caller, ref string, cmd agen
 	return g.startCommand(ctx, b, cmd)
 }
 
-// Admit does all that precedes the start of a command: it checks the command, records it, and scans its code. It returns
+// CheckCommand does all that precedes the start of a command: it checks the command, records it, and scans its code. It returns
 // the running box of the sandbox. Callers that change something before [Calls.Exec] call it first, and exempt the code
 // from another scan. Errors: as for Exec.
-func (g *Calls) Admit(ctx context.Context, c sandbox.Caller, ref string, cmd agentapi.Command) (*box.Box, error) {
+func (g *Calls) CheckCommand(ctx context.Context, c sandbox.Caller, ref string, cmd agentapi.Command) (*box.Box, error) {
 	if err := sandbox.CheckArgv(cmd.Argv); err != nil {
 		return nil, err
 	}

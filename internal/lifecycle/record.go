@@ -43,7 +43,7 @@ func (r *registrar) recordIn(ctx context.Context, c sandbox.Caller, creation san
 		kind = pool.Kind{} // no box of the pool has that id
 	}
 	admit := func(a quota.Admission) (int, error) {
-		now := time.Now().UTC() // its ttl begins when it is let in
+		now := time.Now().UTC() // its ttl begins with its admission
 		sb := &creation.Sandbox
 		sb.CreatedAt, sb.UpdatedAt, sb.LastActivityAt, creation.Event.Time = now, now, now, now
 		var old *entry

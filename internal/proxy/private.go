@@ -31,10 +31,10 @@ const (
 
 var cookieNames = []string{cookieHost, cookieSecure, cookiePlain}
 
-// admit returns an error when the visitor may not use the port: a private one asks
+// authorize returns an error when the visitor may not use the port: a private one asks
 // for an API token, a signed link, or the cookie that browsers get for a link. It
 // reports whether it has answered the request.
-func (p *Proxy) admit(w *answer, r *http.Request, q *request) (done bool, err error) {
+func (p *Proxy) authorize(w *answer, r *http.Request, q *request) (done bool, err error) {
 	if q.port.Access != sandbox.PortPrivate {
 		return false, nil
 	}

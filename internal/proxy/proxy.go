@@ -262,7 +262,7 @@ func (p *Proxy) serve(w *answer, r *http.Request, target Target) {
 	err = checkUpgrade(r)
 	if err == nil {
 		var done bool
-		if done, err = p.admit(w, r, q); done {
+		if done, err = p.authorize(w, r, q); done {
 			return
 		}
 	}

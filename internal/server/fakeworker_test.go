@@ -41,7 +41,7 @@ func startFakeWorker(t *testing.T, dir, stateDir string, addresses ...string) (h
 	w := remote.NewWorker(remote.WorkerConfig{
 		Open:  func() (driver.Driver, error) { return fake.New(host), nil },
 		Cache: cache, Dir: filepath.Join(dir, "under-way"), Host: remote.Host{Name: "a", MemoryBytes: 64 << 30, Cores: 8},
-		Admit: func(c remote.Control) error { return state.Admit(c.Installation, c.Epoch) }, Log: log,
+		Accept: func(c remote.Control) error { return state.Accept(c.Installation, c.Epoch) }, Log: log,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

@@ -307,7 +307,7 @@ func RunWorker(ctx context.Context, o WorkerOptions) (err error) {
 		Cache:    cache,
 		Dir:      filepath.Join(cfg.StateDir, "under-way"),
 		Host:     remote.Host{Name: cmp.Or(o.Name, name), Version: o.Version, MemoryBytes: machine.MemoryBytes, Cores: machine.Cores},
-		Admit:    func(c remote.Control) error { return state.Admit(c.Installation, c.Epoch) },
+		Accept:   func(c remote.Control) error { return state.Accept(c.Installation, c.Epoch) },
 		Accepted: health.accepted,
 		Log:      log,
 	})

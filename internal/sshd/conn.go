@@ -15,7 +15,7 @@ import (
 type connection struct {
 	server *Server
 	conn   *ssh.ServerConn
-	login  *admitted
+	login  *signedIn
 }
 
 // errGone means that the client is gone.

@@ -29,15 +29,15 @@ type login struct {
 	server *Server
 	ctx    context.Context // of the connection
 	remote string
-	in     *admitted // nil before it succeeded
+	in     *signedIn // nil before it succeeded
 
 	// unknown is the fingerprint of the last key that the client has and nobody has added, with the client's
 	// program; "" if there is none.
 	unknown, program string
 }
 
-// admitted is a login that succeeded.
-type admitted struct {
+// signedIn is a login that succeeded.
+type signedIn struct {
 	auth.Identity
 	// key is the SSH key of the login; its ID is "" for a login by token.
 	key account.SSHKey
@@ -52,11 +52,11 @@ type admitted struct {
 }
 
 // caller returns the identity as the caller of the services.
-func (a *admitted) caller() sandbox.Caller {
+func (a *signedIn) caller() sandbox.Caller {
 	return sandbox.Caller{User: a.User, Workspace: a.Workspace, ShortIDs: true}
 }
 
-type admittedKey struct{}
+type signedInKey struct{}
 
 func (l *login) config() *ssh.ServerConfig {
 	cfg := &ssh.ServerConfig{
@@ -67,10 +67,10 @@ func (l *login) config() *ssh.ServerConfig {
 	return cfg
 }
 
-// of returns the login of a connection that it admitted. A client may offer several keys before it
+// of returns the login of a connection that it signed in. A client may offer several keys before it
 // proves that it has one: only the permissions of the connection belong to that one.
-func (l *login) of(conn *ssh.ServerConn) *admitted {
-	return conn.Permissions.ExtraData[admittedKey{}].(*admitted)
+func (l *login) of(conn *ssh.ServerConn) *signedIn {
+	return conn.Permissions.ExtraData[signedInKey{}].(*signedIn)
 }
 
 // abandon undoes a login whose connection ended before it was used.
@@ -82,7 +82,7 @@ func (l *login) abandon() {
 
 // password checks an API token.
 func (l *login) password(meta ssh.ConnMetadata, token []byte) (*ssh.Permissions, error) {
-	return l.admit(meta, account.SSHKey{}, func(ctx context.Context, ws string) (auth.Identity, error) {
+	return l.authenticate(meta, account.SSHKey{}, func(ctx context.Context, ws string) (auth.Identity, error) {
 		return l.server.deps.Logins.Token(ctx, l.remote, string(token), ws, needs)
 	})
 }
@@ -106,7 +106,7 @@ func (l *login) publicKey(meta ssh.ConnMetadata, public ssh.PublicKey, _ *ssh.Pe
 	case err != nil:
 		return nil, l.refusal(err)
 	}
-	return l.admit(meta, key, func(ctx context.Context, ws string) (auth.Identity, error) {
+	return l.authenticate(meta, key, func(ctx context.Context, ws string) (auth.Identity, error) {
 		return l.server.deps.Keys.Login(ctx, l.remote, key, ws, needs)
 	})
 }
@@ -123,10 +123,10 @@ func (l *login) failed() {
 	})
 }
 
-// admit records the login of a client by a key, or by a token if the key's ID is "". The identity comes from
+// authenticate records the login of a client by a key, or by a token if the key's ID is "". The identity comes from
 // identify, given the workspace that the client names.
-func (l *login) admit(meta ssh.ConnMetadata, key account.SSHKey, identify func(ctx context.Context, ws string) (auth.Identity, error)) (*ssh.Permissions, error) {
-	in := &admitted{key: key, remote: l.remote, program: string(meta.ClientVersion())}
+func (l *login) authenticate(meta ssh.ConnMetadata, key account.SSHKey, identify func(ctx context.Context, ws string) (auth.Identity, error)) (*ssh.Permissions, error) {
+	in := &signedIn{key: key, remote: l.remote, program: string(meta.ClientVersion())}
 	err := l.server.deps.Audit.Operate(l.ctx, &loginOperation, audit.Actor{}, l.remote, in.program, func(ctx context.Context) error {
 		ws, ref, err := target(meta.User())
 		if err != nil {
@@ -152,7 +152,7 @@ func (l *login) admit(meta ssh.ConnMetadata, key account.SSHKey, identify func(c
 		return nil, l.refusal(tooMany("SSH connections"))
 	}
 	l.in = in
-	return &ssh.Permissions{ExtraData: map[any]any{admittedKey{}: in}}, nil
+	return &ssh.Permissions{ExtraData: map[any]any{signedInKey{}: in}}, nil
 }
 
 // refusal returns the error of a login that failed, with a text that clients show unless the

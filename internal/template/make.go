@@ -102,7 +102,7 @@ func (k *Keeper) makeOrLog(ctx context.Context, boxes Boxes, kind pool.Kind) boo
 	if err != nil || !environment.Prestarts(&img) || k.cfg.CheckFree(k.cfg.MinFree+k.cfg.MaxBytes) != nil {
 		return false
 	}
-	release, ok := boxes.Admit(kind)
+	release, ok := boxes.ReserveSpace(kind)
 	if !ok {
 		return false
 	}

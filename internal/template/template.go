@@ -63,8 +63,8 @@ type Boxes interface {
 	MakeNew(kind pool.Kind) (*pool.Box[warmbox.Box], error)
 	// Destroy destroys such a box.
 	Destroy(b *pool.Box[warmbox.Box])
-	// Admit reports whether the host has space for such a box. If so, the space is reserved until release.
-	Admit(kind pool.Kind) (release func(), ok bool)
+	// ReserveSpace reports whether the host has space for such a box. If so, the space is reserved until release.
+	ReserveSpace(kind pool.Kind) (release func(), ok bool)
 	// AwaitCalm waits for a while until no sandbox is being started; false when the server closes.
 	AwaitCalm() bool
 }

@@ -33,7 +33,7 @@ type env struct {
 	fits     int64 // the memory that a box may have; 0 for any
 	busy     error // of the next calls of Resolve
 	other    bool  // the image has no interpreters
-	admitted int   // boxes for which space is reserved
+	reserved int   // boxes for which space is reserved
 	runtimes []spec.Runtime
 	failing  error // of the next calls of Runtimes
 	noBox    error // of the next calls of MakeNew
@@ -98,12 +98,12 @@ func (e *env) Destroy(b *pool.Box[warmbox.Box]) {
 	}
 }
 
-func (e *env) Admit(kind pool.Kind) (release func(), ok bool) {
+func (e *env) ReserveSpace(kind pool.Kind) (release func(), ok bool) {
 	if e.fits != 0 && kind.Resources.MemoryBytes > e.fits {
 		return nil, false
 	}
-	e.admitted++
-	return func() { e.admitted-- }, true
+	e.reserved++
+	return func() { e.reserved-- }, true
 }
 
 func (e *env) AwaitCalm() bool { return true }
@@ -302,8 +302,8 @@ func TestMake(t *testing.T) {
 			if left, err := e.driver.List(t.Context()); err != nil || len(left) > 0 {
 				t.Errorf("left of the box: %v, %v", left, err)
 			}
-			if e.admitted != 0 {
-				t.Errorf("space is reserved for %d boxes afterwards", e.admitted)
+			if e.reserved != 0 {
+				t.Errorf("space is reserved for %d boxes afterwards", e.reserved)
 			}
 		})
 	}

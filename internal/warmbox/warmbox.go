@@ -176,7 +176,7 @@ type Keeper struct {
 	failed sync.Map
 
 	mu     sync.Mutex
-	making map[pool.Kind]int // admitted boxes that are not in the pool; guarded by mu
+	making map[pool.Kind]int // boxes that are being made; guarded by mu
 	// fetched has the kinds whose files the driver gets, and true for the kinds whose files it has. Guarded by mu.
 	fetched map[pool.Kind]bool
 	arrived chan struct{} // receives when the driver has got files
@@ -272,7 +272,7 @@ func (k *Keeper) Fill() {
 
 // add makes a box for the pool. It reports false when the host has no space for it, or it could not be made.
 func (k *Keeper) add(kind pool.Kind) bool {
-	release, ok := k.Admit(kind)
+	release, ok := k.ReserveSpace(kind)
 	if !ok {
 		return false
 	}
@@ -302,10 +302,10 @@ func (k *Keeper) failedLately(kind pool.Kind) bool {
 	return false
 }
 
-// Admit reports whether there may be another box that no sandbox has: such boxes may only use free disk, and capacity
+// ReserveSpace reports whether there may be another box that no sandbox has: such boxes may only use free disk, and capacity
 // that is not promised. If so, the box counts until release.
-func (k *Keeper) Admit(kind pool.Kind) (release func(), ok bool) {
-	others := k.count(kind, 1) // two that are admitted at the same time see each other
+func (k *Keeper) ReserveSpace(kind pool.Kind) (release func(), ok bool) {
+	others := k.count(kind, 1) // two that are made at the same time see each other
 	release = sync.OnceFunc(func() { k.count(kind, -1) })
 	if !k.fits(kind, others) {
 		release()

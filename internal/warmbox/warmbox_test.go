@@ -27,8 +27,8 @@ func (machine) CheckFree(int64) error { return nil }
 
 func (machine) Promised(context.Context) (quota.Promise, error) { return quota.Promise{}, nil }
 
-// TestAdmit: boxes that are being made count for the capacity as boxes of the pool do.
-func TestAdmit(t *testing.T) {
+// TestReserveSpace: boxes that are being made count for the capacity as boxes of the pool do.
+func TestReserveSpace(t *testing.T) {
 	work := background.New()
 	defer work.Cancel()
 	kind := pool.Kind{Digest: "data", Resources: sandbox.Resources{MemoryBytes: 10, DiskBytes: 10}}
@@ -37,23 +37,23 @@ func TestAdmit(t *testing.T) {
 	boxes.Add(&pool.Box[Box]{Kind: kind})
 	var releases []func()
 	for range 2 {
-		release, ok := k.Admit(kind)
+		release, ok := k.ReserveSpace(kind)
 		if !ok {
-			t.Fatal("a box that fits was not admitted")
+			t.Fatal("a box that fits has no space")
 		}
 		releases = append(releases, release)
 	}
-	if _, ok := k.Admit(kind); ok {
-		t.Error("a box that does not fit was admitted")
+	if _, ok := k.ReserveSpace(kind); ok {
+		t.Error("a box that does not fit has space")
 	}
 	releases[0]()
 	releases[0]()
-	release, ok := k.Admit(kind)
+	release, ok := k.ReserveSpace(kind)
 	if !ok {
-		t.Fatal("a box was not admitted in the place of another")
+		t.Fatal("a box has no space in the place of another")
 	}
-	if _, ok := k.Admit(kind); ok {
-		t.Error("a second box was admitted in the place of another")
+	if _, ok := k.ReserveSpace(kind); ok {
+		t.Error("a second box has space in the place of another")
 	}
 	releases[1]()
 	release()

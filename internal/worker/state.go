@@ -99,9 +99,9 @@ func (s *State) write() error {
 // ID returns the worker's id.
 func (s *State) ID() string { return s.kept.ID }
 
-// Admit records a control plane, after which none of another installation and none with a smaller epoch is
-// admitted. Errors: Conflict, with what to do.
-func (s *State) Admit(installation string, epoch int64) error {
+// Accept records a control plane, after which none of another installation and none with a smaller epoch is
+// accepted. Errors: Conflict, with what to do.
+func (s *State) Accept(installation string, epoch int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.kept

@@ -265,16 +265,16 @@ func TestState(t *testing.T) {
 		epoch        int64
 		want         sandbox.Code
 	}{{"a", 5, ""}, {"a", 5, ""}, {"a", 4, sandbox.Conflict}, {"b", 9, sandbox.Conflict}, {"a", 7, ""}, {"a", 6, sandbox.Conflict}} {
-		if err := s.Admit(step.installation, step.epoch); sandbox.CodeOf(err) != step.want {
-			t.Errorf("Admit(%s, %d) = %v, want %q", step.installation, step.epoch, err, step.want)
+		if err := s.Accept(step.installation, step.epoch); sandbox.CodeOf(err) != step.want {
+			t.Errorf("Accept(%s, %d) = %v, want %q", step.installation, step.epoch, err, step.want)
 		}
 	}
 	again, err := OpenState(dir, "")
 	if err != nil || again.ID() != s.ID() {
 		t.Fatalf("OpenState() again = %v, %v", again, err)
 	}
-	if err := again.Admit("a", 6); sandbox.CodeOf(err) != sandbox.Conflict {
-		t.Errorf("after a restart Admit(a, 6) = %v", err)
+	if err := again.Accept("a", 6); sandbox.CodeOf(err) != sandbox.Conflict {
+		t.Errorf("after a restart Accept(a, 6) = %v", err)
 	}
 	bad, _ := json.Marshal(kept{ID: "x"})
 	for _, text := range []string{"{", string(bad)} {

@@ -171,8 +171,8 @@ func (r *rig) Destroy(b *pool.Box[warmbox.Box]) {
 	}
 }
 
-// Admit implements [template.Boxes].
-func (*rig) Admit(pool.Kind) (release func(), ok bool) { return func() {}, true }
+// ReserveSpace implements [template.Boxes].
+func (*rig) ReserveSpace(pool.Kind) (release func(), ok bool) { return func() {}, true }
 
 // AwaitCalm implements [template.Boxes].
 func (r *rig) AwaitCalm() bool { return r.work.Context().Err() == nil }

@@ -79,7 +79,7 @@ func newWorkers(t testing.TB, names []string) (*fleet.Driver, map[string]*fake.H
 		w := remote.NewWorker(remote.WorkerConfig{
 			Open:  func() (driver.Driver, error) { return fake.New(host), nil },
 			Cache: cache, Dir: filepath.Join(dir, "under-way"), Host: remote.Host{Name: name, Version: "1.0", MemoryBytes: WorkerMemory, Cores: 4},
-			Admit: func(remote.Control) error { return nil }, Log: log,
+			Accept: func(remote.Control) error { return nil }, Log: log,
 		})
 		t.Cleanup(func() { w.Close() })
 		theirs, ours := net.Pipe()

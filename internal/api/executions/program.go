@@ -77,7 +77,7 @@ func (h *Commands) prepare(ctx context.Context, ref string, e *wire.Exec, cmd ag
 	}
 	audit.FromContext(ctx).Code(p.Code)
 	scanned := codescan.WithSource(ctx, cmp.Or(p.Language, program.Python), strings.NewReader(p.Code))
-	if _, err := h.Guest.Admit(scanned, route.Caller(ctx), ref, cmd); err != nil {
+	if _, err := h.Guest.CheckCommand(scanned, route.Caller(ctx), ref, cmd); err != nil {
 		return ctx, err
 	}
 	opts := agentapi.WriteOptions{Parents: true, User: e.User}

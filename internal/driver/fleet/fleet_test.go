@@ -314,7 +314,7 @@ func (m *machine) start(t *testing.T) {
 			return d, nil
 		},
 		Cache: cache, Dir: filepath.Join(m.dir, "under-way"), Host: m.said,
-		Admit: func(remote.Control) error { return nil }, Log: slog.New(slog.DiscardHandler),
+		Accept: func(remote.Control) error { return nil }, Log: slog.New(slog.DiscardHandler),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

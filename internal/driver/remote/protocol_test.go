@@ -43,9 +43,9 @@ func TestAnotherVersion(t *testing.T) {
 	t.Run("Server", func(t *testing.T) {
 		ours, theirs := net.Pipe()
 		w := NewWorker(WorkerConfig{
-			Open:  func() (driver.Driver, error) { return nil, errors.New("the server is accepted") },
-			Admit: func(Control) error { return errors.New("the server is accepted") },
-			Log:   slog.New(slog.DiscardHandler),
+			Open:   func() (driver.Driver, error) { return nil, errors.New("the server is accepted") },
+			Accept: func(Control) error { return errors.New("the server is accepted") },
+			Log:    slog.New(slog.DiscardHandler),
 		})
 		done := make(chan error, 1)
 		go func() { done <- w.Serve(t.Context(), ours) }()
@@ -75,7 +75,7 @@ func TestAccepted(t *testing.T) {
 	accepted, ended := 0, 0 // by Serve, which has returned when the test reads them
 	w := NewWorker(WorkerConfig{
 		Open: func() (driver.Driver, error) { return fake.New(host), nil }, Cache: cache, Dir: filepath.Join(t.TempDir(), "dir"),
-		Admit:    func(Control) error { return nil },
+		Accept:   func(Control) error { return nil },
 		Accepted: func() func() { accepted++; return func() { ended++ } },
 		Log:      log,
 	})

@@ -35,8 +35,8 @@ type WorkerConfig struct {
 	Dir string
 	// Host describes the worker.
 	Host Host
-	// Admit returns the reason why a control plane must not be served; nil for none.
-	Admit func(Control) error
+	// Accept returns the reason why a control plane must not be served; nil for none.
+	Accept func(Control) error
 	// Accepted is called when a control plane uses a connection, which it may have refused after its greeting, and the function that it returns
 	// when the connection has ended; nil for none.
 	Accepted func() (ended func())
@@ -171,7 +171,7 @@ func (w *Worker) take(ctx context.Context, p *peer, c Control) (*Welcome, error)
 	if c.Protocol != protocol {
 		return nil, sandbox.Errorf(sandbox.Unsupported, "the server speaks version %d of the workers' protocol, and this worker %d: they must be of the same version of Modbox", c.Protocol, protocol)
 	}
-	if err := w.cfg.Admit(c); err != nil {
+	if err := w.cfg.Accept(c); err != nil {
 		return nil, err
 	}
 	if w.peer != nil {

@@ -237,7 +237,7 @@ func message(err error) string {
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, t target) {
 	sb, err := g.find(r, t)
 	if err == nil {
-		err = g.admit(r, t, &sb)
+		err = g.authorize(r, t, &sb)
 	}
 	if err == nil && sb.State != sandbox.Running && sb.State != sandbox.Provisioning {
 		sb, err = g.awake(r, &sb)
@@ -286,8 +286,8 @@ func (g *Gateway) find(r *http.Request, t target) (sandbox.Sandbox, error) {
 	return sb, err
 }
 
-// admit returns an error when a visitor may not use the port. Envd checks its callers itself.
-func (g *Gateway) admit(r *http.Request, t target, sb *sandbox.Sandbox) error {
+// authorize returns an error when a visitor may not use the port. Envd checks its callers itself.
+func (g *Gateway) authorize(r *http.Request, t target, sb *sandbox.Sandbox) error {
 	if t.port == envd.Port || e2b.Public(sb) {
 		return nil
 	}

@@ -170,11 +170,11 @@ func (r *Rig) StartWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := remote.NewWorker(remote.WorkerConfig{
-		Open:  r.open,
-		Cache: r.Cache,
-		Dir:   filepath.Join(r.dir, "under-way"),
-		Admit: func(c remote.Control) error { return r.state.Admit(c.Installation, c.Epoch) },
-		Log:   slog.New(slog.DiscardHandler),
+		Open:   r.open,
+		Cache:  r.Cache,
+		Dir:    filepath.Join(r.dir, "under-way"),
+		Accept: func(c remote.Control) error { return r.state.Accept(c.Installation, c.Epoch) },
+		Log:    slog.New(slog.DiscardHandler),
 	})
 	dialer, err := worker.NewDialer([]string{r.address}, r.state, r.token, slog.New(slog.DiscardHandler))
 	if err != nil {
