@@ -166,6 +166,15 @@ type Placer interface {
 	MakeRoom(ctx context.Context, spec Spec, checkpoint string, spare []sandbox.ID) (boxes []sandbox.ID, ok bool)
 }
 
+// Yielder is a driver whose boxes without a sandbox give way while boxes of sandboxes wait for their space.
+type Yielder interface {
+	// Crowded returns a channel that receives when a box waits; nil if none ever does.
+	Crowded() <-chan struct{}
+	// GiveWay returns which of spare, boxes without a sandbox, the first rather than the last, is to be destroyed for a box that waits; "" if none
+	// need be. The caller destroys it.
+	GiveWay(spare []sandbox.ID) sandbox.ID
+}
+
 // Stager is a driver that brings files to where boxes are made, which may take long. Create, Furnish and Restore
 // never wait for that: they return [ErrNotStaged] for files that are not there.
 type Stager interface {

@@ -66,8 +66,8 @@ func New(places int) *Semaphore { return newSemaphore(places, keepFree, waitersM
 // now. The number of callers must be limited otherwise.
 func NewBrief(places int) *Semaphore { return newSemaphore(places, keepFreeBriefly, math.MaxInt) }
 
-// NewShared is [NewBrief] for places that are in use for long: a workspace gets at most twice as many as it leaves free, and its first whenever one is
-// free. So a single workspace leaves a third of the places to others.
+// NewShared is [NewBrief] for places that are in use for long: a workspace gets at most twice as many as it leaves free, or to the server itself, which gives
+// way, and its first whenever one is free. So a single workspace leaves a third of the places to others.
 func NewShared(places int) *Semaphore {
 	s := NewBrief(places)
 	s.shares = true
@@ -222,33 +222,78 @@ func (s *Semaphore) assign() {
 	}
 }
 
+// asked returns the number of workspaces that asked since oldest.
+//
+// Preconditions: s.mu is held.
+func (s *Semaphore) asked(oldest time.Time) (n int) {
+	for _, l := range s.lines {
+		if !l.asked.Before(oldest) {
+			n++
+		}
+	}
+	return n
+}
+
 // next returns the line that gets a free place, nil for none. Each workspace that asked since oldest has a place reserved.
 //
 // Preconditions: s.mu is held.
 func (s *Semaphore) next(oldest time.Time) *line {
-	asked := 0
-	for _, l := range s.lines {
-		if !l.asked.Before(oldest) {
-			asked++
-		}
-	}
+	asked := s.asked(oldest)
 	var next *line
 	for ws, l := range s.lines {
-		most, others := s.places, asked
-		if ws == "" || !l.asked.Before(oldest) {
-			others--
-		}
-		if others > 0 {
-			most = max(1, s.places-1)
-		}
-		if s.shares && l.has > 0 {
-			most = min(most, 2*(s.free+l.has)/3)
-		}
-		if len(l.waiting) > 0 && l.has < most && (next == nil || l.before(next)) {
+		if len(l.waiting) > 0 && l.has < s.share(ws, l, asked, oldest) && (next == nil || l.before(next)) {
 			next = l
 		}
 	}
 	return next
+}
+
+// share returns how many places a workspace may have while asked workspaces have asked since oldest.
+//
+// Preconditions: s.mu is held.
+func (s *Semaphore) share(ws sandbox.WorkspaceID, l *line, asked int, oldest time.Time) int {
+	most, others := s.places, asked
+	if ws == "" || !l.asked.Before(oldest) {
+		others--
+	}
+	if others > 0 {
+		most = max(1, s.places-1)
+	}
+	if s.shares {
+		free := s.free + l.has
+		if own := s.lines[""]; own != nil && ws != "" {
+			free += own.has
+		}
+		most = min(most, max(1, 2*free/3))
+	}
+	return most
+}
+
+// Lacking returns how many places the server itself must give back so that the callers that wait get theirs, as far as the shares of their workspaces permit.
+func (s *Semaphore) Lacking() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	then := &Semaphore{places: s.places, shares: s.shares, free: s.free, lines: map[sandbox.WorkspaceID]*line{"": {}}, now: s.now}
+	for ws, l := range s.lines {
+		then.lines[ws] = &line{asked: l.asked, has: l.has, turn: l.turn, waiting: l.waiting}
+	}
+	own, oldest := then.lines[""], time.Now().Add(-s.keep)
+	own.waiting = nil
+	for given := 1; own.has > 0 && s.waiting > 0; given++ {
+		own.has--
+		then.free++
+		if then.free < 1 {
+			continue
+		}
+		if next := then.next(oldest); next != nil {
+			next.waiting = next.waiting[1:]
+			next.has++
+			then.free--
+			then.take(next)
+			n = given
+		}
+	}
+	return n
 }
 
 // untilLapse returns after how long a place need not be reserved any longer, for the first workspace that asked since oldest.

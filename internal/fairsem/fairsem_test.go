@@ -104,6 +104,64 @@ func TestSharedPlaces(t *testing.T) {
 	}
 }
 
+// TestPlacesOfTheServer: the places of the server itself count as free in shares, and as many are lacking as workspaces wait for within their shares.
+func TestPlacesOfTheServer(t *testing.T) {
+	places := NewShared(9)
+	var own, taken []func()
+	for range 6 {
+		own = append(own, mustTake(t, places, ""))
+	}
+	if n := places.Lacking(); n != 0 {
+		t.Errorf("%d places are lacking while nobody waits", n)
+	}
+	for range 3 {
+		taken = append(taken, mustTake(t, places, "a"))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var callers sync.WaitGroup
+	got := make(chan func(), 9)
+	wait := func(ws sandbox.WorkspaceID, n int) {
+		for range n {
+			waits := make(chan struct{})
+			callers.Go(func() {
+				if release, err := places.Acquire(ctx, ws, func() { close(waits) }); err == nil {
+					got <- release
+				}
+			})
+			<-waits
+		}
+	}
+	wait("a", 5)
+	if n := places.Lacking(); n != 3 { // of the 9, a may have 6
+		t.Errorf("%d places are lacking for a, want 3", n)
+	}
+	wait("b", 1)
+	if n := places.Lacking(); n != 3 { // with 1 for b, a may have 5
+		t.Errorf("%d places are lacking for a and b, want 3", n)
+	}
+	for i := range 3 {
+		own[i]()
+		taken = append(taken, <-got)
+	}
+	if n := places.Lacking(); n != 0 {
+		t.Errorf("%d places are lacking for what is beyond the share of a", n)
+	}
+	own[3]()
+	own[4]()
+	cancel()
+	callers.Wait()
+	if len(got) != 0 {
+		t.Error("a has more places than its share")
+	}
+	own[5]()
+	for _, release := range taken {
+		release()
+	}
+	if used := places.Used(); used != 0 {
+		t.Errorf("in the end %d places are used", used)
+	}
+}
+
 // TestTurns: a workspace with very many callers delays the caller of another by one turn at most, also when there is one
 // place, and two such workspaces alternate.
 func TestTurns(t *testing.T) {

@@ -50,6 +50,8 @@ const (
 	callTimeout = 15 * time.Second
 	// listTimeout bounds the wait for the first list of Pods. A server that ends then is started again by Kubernetes.
 	listTimeout = time.Minute
+	// givePause is the time after which another box of the pool gives way to a sandbox that waits, if the Pod of the one before is not gone.
+	givePause = 10 * time.Second
 	// deletePause is the time until a Pod that was deleted, and is still there, is deleted again.
 	deletePause = time.Minute
 	// retryAfter is the delay suggested when there are too many Pods.
@@ -69,6 +71,7 @@ type Pods struct {
 
 	changed broadcast.Broadcast // a Pod has changed
 	places  *fairsem.Semaphore  // each Pod has a place until it is gone
+	crowded chan struct{}       // receives when a sandbox waits for a place
 	later   sync.Once           // logs that there is a Pod of a later server
 
 	mu   sync.Mutex
@@ -81,6 +84,7 @@ type entry struct {
 	state     state
 	workspace sandbox.WorkspaceID // "" is the server
 	release   func()              // gives its place back; nil if it has none
+	gives     time.Time           // when its box began to give way to a sandbox; zero: it does not
 }
 
 // state is the state of a Pod for this server.
@@ -96,7 +100,7 @@ var _ fleet.Supplier = (*Pods)(nil)
 
 // New returns a supplier of Pods.
 func New(cfg Config) *Pods {
-	p := &Pods{cfg: cfg, pods: map[string]*entry{}, places: fairsem.NewShared(cfg.MaxPods), queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, 30*time.Second))}
+	p := &Pods{cfg: cfg, pods: map[string]*entry{}, places: fairsem.NewShared(cfg.MaxPods), crowded: make(chan struct{}, 1), queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, 30*time.Second))}
 	p.life, p.end = context.WithCancel(context.Background())
 	return p
 }
@@ -236,7 +240,41 @@ func (p *Pods) Claim(id string, w sandbox.WorkspaceID) {
 	defer p.mu.Unlock()
 	if e := p.pods[id]; e != nil && e.workspace != w {
 		p.count(e, w)
+		e.gives = time.Time{}
 	}
+}
+
+// Crowded implements [fleet.Supplier].
+func (p *Pods) Crowded() <-chan struct{} { return p.crowded }
+
+// crowd says that a sandbox waits.
+func (p *Pods) crowd() {
+	select {
+	case p.crowded <- struct{}{}:
+	default:
+	}
+}
+
+// GiveWay implements [fleet.Supplier]: a Pod of the pool gives way for each sandbox that could have its place.
+func (p *Pods) GiveWay(ids []string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	lacking := p.places.Lacking()
+	for _, e := range p.pods {
+		if time.Since(e.gives) < givePause {
+			lacking--
+		}
+	}
+	if lacking <= 0 {
+		return ""
+	}
+	for _, id := range ids {
+		if e := p.pods[id]; e != nil && e.state == podConnected && e.workspace == "" && e.gives.IsZero() {
+			e.gives = time.Now()
+			return id
+		}
+	}
+	return ""
 }
 
 // forget forgets a Pod, which does not exist.
@@ -313,7 +351,14 @@ func (p *Pods) reserve(ctx context.Context, w fleet.Wanted) error {
 		wait, end = context.WithCancelCause(ctx)
 		end(errSlow)
 	}
-	release, err := p.places.Acquire(wait, w.Workspace, nil)
+	var again *time.Timer
+	release, err := p.places.Acquire(wait, w.Workspace, func() {
+		p.crowd()
+		again = time.AfterFunc(givePause, p.crowd)
+	})
+	if again != nil {
+		again.Stop()
+	}
 	switch {
 	case err != nil && context.Cause(wait) == errSlow:
 		e := sandbox.Errorf(sandbox.Unavailable, "there is no Pod for sandbox %s: the server has %d at most, and a workspace at most twice as many as it leaves free; try again when sandboxes have ended or paused, or ask an administrator to raise kubernetes.max_pods", w.Box.ID, p.cfg.MaxPods)
@@ -326,7 +371,7 @@ func (p *Pods) reserve(ctx context.Context, w fleet.Wanted) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.pods[w.ID] = &entry{podStarting, w.Workspace, release}
+	p.pods[w.ID] = &entry{state: podStarting, workspace: w.Workspace, release: release}
 	return nil
 }
 

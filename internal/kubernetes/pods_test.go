@@ -436,6 +436,73 @@ func TestTooManyPods(t *testing.T) {
 	}
 }
 
+// TestPodsOfThePoolGiveWay checks that a sandbox that finds no place gets the place of a Pod of the pool, and that no more Pods give way than sandboxes wait.
+func TestPodsOfThePoolGiveWay(t *testing.T) {
+	c := newCluster(t, time.Hour)
+	c.start(t)
+	connected := make(chan struct{})
+	close(connected)
+	supply := func(ctx context.Context, w sandbox.WorkspaceID) (string, error) {
+		wanted := wanted()
+		wanted.Workspace = w
+		return wanted.ID, c.pods.Supply(ctx, wanted, connected)
+	}
+	var ids []string
+	for _, w := range []sandbox.WorkspaceID{"", "", "ws_2"} {
+		id, err := supply(t.Context(), w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	pool := ids[:2]
+	if got := c.pods.GiveWay(pool); got != "" {
+		t.Errorf("GiveWay() = %q while nobody waits", got)
+	}
+	made := make(chan error)
+	wait := func(w sandbox.WorkspaceID) func() {
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			_, err := supply(ctx, w)
+			made <- err
+		}()
+		<-c.pods.Crowded()
+		return func() {
+			cancel()
+			if err := <-made; !errors.Is(err, context.Canceled) {
+				t.Errorf("Supply() = %v, want that it was cancelled", err)
+			}
+		}
+	}
+	wait("ws_1")
+	if got := c.pods.GiveWay(pool); got != pool[0] {
+		t.Errorf("GiveWay() = %q, want the first of the pool, %s", got, pool[0])
+	}
+	if got := c.pods.GiveWay(pool); got != "" {
+		t.Errorf("GiveWay() = %q for a sandbox for which another gives way", got)
+	}
+	c.pods.Release(pool[0])
+	if err := <-made; err != nil {
+		t.Errorf("Supply() = %v, want the place of the pool", err)
+	}
+	if n := len(c.names(t)); n != 3 {
+		t.Errorf("there are %d Pods, want 3", n)
+	}
+	cancel := wait("ws_1")
+	if got := c.pods.GiveWay(pool); got != "" {
+		t.Errorf("GiveWay() = %q for a workspace that has its share", got)
+	}
+	cancel()
+	cancel = wait("ws_3")
+	if got := c.pods.GiveWay(ids[2:]); got != "" {
+		t.Errorf("GiveWay() = %q, which is of a sandbox", got)
+	}
+	if got := c.pods.GiveWay(pool); got != pool[1] {
+		t.Errorf("GiveWay() = %q, want %s", got, pool[1])
+	}
+	cancel()
+}
+
 // TestStartWithoutAPI checks that a start waits for a list of Pods, and says why there is none.
 func TestStartWithoutAPI(t *testing.T) {
 	c := newCluster(t, time.Hour)

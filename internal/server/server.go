@@ -165,8 +165,8 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if err := p.Services.Start(ctx); err != nil {
 		return nil, err
 	}
-	if p.fleet != nil {
-		p.fleet.RemoveUnused() // all boxes were recovered
+	if err := p.settleWorkers(ctx); err != nil {
+		return nil, err
 	}
 	cu.Add(func() { p.endWork(ctx, log) })
 	cu.Add(front.EndSessions)

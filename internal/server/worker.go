@@ -153,6 +153,23 @@ func (p *parts) workersPromise(cfg config.Config) (sum quota.Promise) {
 	return sum
 }
 
+// settleWorkers tells the driver of the workers whose boxes it has. All boxes were recovered.
+func (p *parts) settleWorkers(ctx context.Context) error {
+	if p.fleet == nil {
+		return nil
+	}
+	rows, err := p.store.Sandboxes.LiveSandboxes(ctx)
+	if err != nil {
+		return err
+	}
+	owners := map[sandbox.ID]sandbox.WorkspaceID{}
+	for i := range rows {
+		owners[rows[i].ID] = rows[i].Workspace
+	}
+	p.fleet.Settle(owners)
+	return nil
+}
+
 // vacate moves the sandboxes of a worker that is being ended.
 func (p *parts) vacate(ctx context.Context, w worker.Identity, d *fleet.Driver, log *slog.Logger) error {
 	service := p.lifecycle.Load()

@@ -62,6 +62,64 @@ func (d *full) Destroy(_ context.Context, id sandbox.ID) error {
 	return nil
 }
 
+// crowd is a driver for whose boxes others give way.
+type crowd struct {
+	driver.Driver
+	crowded   chan struct{}
+	mu        sync.Mutex
+	waits     int          // guarded by mu; boxes that wait
+	destroyed []sandbox.ID // guarded by mu
+}
+
+func (d *crowd) Crowded() <-chan struct{} { return d.crowded }
+
+func (d *crowd) GiveWay(spare []sandbox.ID) sandbox.ID {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.waits == 0 || len(spare) == 0 {
+		return ""
+	}
+	d.waits--
+	return spare[0]
+}
+
+func (d *crowd) Destroy(_ context.Context, id sandbox.ID) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.destroyed = append(d.destroyed, id)
+	return nil
+}
+
+// TestBoxesGiveWayToWaitingSandboxes: as many boxes of the pool are destroyed as the driver says.
+func TestBoxesGiveWayToWaitingSandboxes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		work := background.New()
+		work.Start()
+		defer func() { work.Cancel(); synctest.Wait() }()
+		host, d, boxes := maker{work: work}, &crowd{crowded: make(chan struct{})}, pool.New[Box](5, false)
+		k := New(Config{}, Deps{Pool: boxes, Host: host, Images: host, Driver: d, Work: work, Logger: slog.New(slog.DiscardHandler)})
+		for _, id := range []sandbox.ID{"a", "b", "c"} {
+			boxes.Add(&pool.Box[Box]{Kind: pool.Kind{Digest: "data"}, Started: time.Now(), Value: Box{Box: host.NewBox(id), stop: func() {}}})
+			time.Sleep(time.Second)
+		}
+		work.Go(k.giveWay)
+		for _, step := range []struct {
+			waits int
+			want  []sandbox.ID // destroyed, in no order
+		}{{0, nil}, {2, []sandbox.ID{"a", "b"}}, {5, []sandbox.ID{"a", "b", "c"}}} {
+			d.mu.Lock()
+			d.waits = step.waits
+			d.mu.Unlock()
+			d.crowded <- struct{}{}
+			synctest.Wait()
+			slices.Sort(d.destroyed)
+			if all, _ := boxes.Len(); !slices.Equal(d.destroyed, step.want) || all != 3-len(step.want) {
+				t.Errorf("while %d wait, the boxes %q are destroyed and %d remain, want %q", step.waits, d.destroyed, all, step.want)
+			}
+		}
+	})
+}
+
 // TestBoxesGiveWay: a box of the pool gives way to the box of a sandbox that finds no space, and only then, and only if that helps.
 func TestBoxesGiveWay(t *testing.T) {
 	for name, c := range map[string]struct {

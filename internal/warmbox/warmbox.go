@@ -205,6 +205,7 @@ func (k *Keeper) Reserve(ctx context.Context, w sandbox.WorkspaceID, kind pool.K
 func (k *Keeper) Run() {
 	ticker := time.NewTicker(planInterval)
 	defer ticker.Stop()
+	k.Work.Go(k.giveWay)
 	k.Plan()
 	for {
 		k.Fill()
@@ -288,6 +289,7 @@ func (k *Keeper) add(kind pool.Kind) bool {
 		k.Destroy(b)
 		return true
 	}
+	k.yield() // a sandbox may wait since before it was there
 	k.bring(b)
 	return true
 }

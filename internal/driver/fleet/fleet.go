@@ -63,6 +63,7 @@ type Driver struct {
 
 	board
 	bringer
+	suppliedSpace
 }
 
 var (
@@ -93,6 +94,7 @@ func New(ctx context.Context, cfg Config) (*Driver, error) {
 	}}
 	d.life, d.end = context.WithCancel(context.Background())
 	d.bringer.to = &d.board
+	d.suppliedSpace = suppliedSpace{&d.board, cfg.Supplier}
 	if cfg.Supplier != nil {
 		d.bringer.most = cfg.BringMax
 	}

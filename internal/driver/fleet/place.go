@@ -127,8 +127,11 @@ func (d *Driver) Stage(ctx context.Context, w sandbox.WorkspaceID, spec driver.S
 }
 
 // stageEverywhere stages files for any boxes. It succeeds if a worker has them. A box that is placed on another worker
-// finds out that it does not.
+// finds out that it does not. With a supplier it does nothing: only workers that get no box could have them.
 func (d *Driver) stageEverywhere(ctx context.Context, w sandbox.WorkspaceID, spec driver.Spec, checkpoint string) (func(), error) {
+	if d.cfg.Supplier != nil {
+		return func() {}, nil
+	}
 	list := (supplied{d}).others()
 	releases, errs := make([]func(), len(list)), make([]error, len(list))
 	var all sync.WaitGroup

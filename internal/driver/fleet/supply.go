@@ -19,6 +19,11 @@ type Supplier interface {
 	Supply(ctx context.Context, w Wanted, connected <-chan struct{}) error
 	// Claim says that the box of a worker belongs to a workspace now: a box of the pool had none when its worker was made.
 	Claim(id string, w sandbox.WorkspaceID)
+	// Crowded returns a channel that receives when Supply waits for the end of other workers.
+	Crowded() <-chan struct{}
+	// GiveWay returns which of the workers in ids, with boxes of the pool, the first rather than the last, is to end so that Supply need not wait; "" for
+	// none. The caller has its box destroyed.
+	GiveWay(ids []string) string
 	// Release removes a worker in the background, until that succeeds. It does not wait.
 	Release(id string)
 	// Close ends the background work.
@@ -176,23 +181,6 @@ func (b *board) vacateUnused(m *member) {
 	}
 }
 
-// RemoveUnused removes the supplied workers without a box, from now on. The server calls it when it has recovered all boxes: before, a box that
-// could not be recovered may be recovered later.
-func (b *board) RemoveUnused() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.settled = true
-	var unused []*member
-	for _, m := range b.members {
-		if m.placed == 0 {
-			unused = append(unused, m)
-		}
-	}
-	for _, m := range unused {
-		b.vacateUnused(m)
-	}
-}
-
 // lose notes that a supplied worker has ended by itself.
 func (d supplied) lose(id string, how Loss) {
 	d.mu.Lock()
@@ -227,7 +215,7 @@ func (d supplied) closeLost(m *member, reason string) {
 }
 
 // removeVacant removes the workers that vacate has forgotten, until the driver is closed. A worker that it does not come to is removed by the
-// next start, or by [Driver.RemoveUnused] then.
+// next start, or by [Driver.Settle] then.
 func (d supplied) removeVacant() {
 	for closed := false; ; {
 		next := d.emptied.Wait()

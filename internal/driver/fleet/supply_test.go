@@ -33,7 +33,9 @@ type supplier struct {
 	ended    []*machine                  // guarded by mu
 	wanted   map[sandbox.ID]fleet.Wanted // guarded by mu
 	claimed  []string                    // guarded by mu; workers and workspaces
-	stops    sync.WaitGroup              // of released machines
+	gives    int                         // guarded by mu; workers that are to give way
+	crowded  chan struct{}
+	stops    sync.WaitGroup // of released machines
 }
 
 func (s *supplier) Start(_ context.Context, keep []string, lost func(string, fleet.Loss)) error {
@@ -63,6 +65,18 @@ func (s *supplier) Claim(id string, w sandbox.WorkspaceID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.claimed = append(s.claimed, id+" "+string(w))
+}
+
+func (s *supplier) Crowded() <-chan struct{} { return s.crowded }
+
+func (s *supplier) GiveWay(ids []string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gives == 0 || len(ids) == 0 {
+		return ""
+	}
+	s.gives--
+	return ids[0]
 }
 
 func (s *supplier) Release(id string) {
@@ -104,7 +118,7 @@ func newSupplied(t *testing.T) (*rig, *supplier) {
 	s := &supplier{t: t, machines: map[string]*machine{}, wanted: map[sandbox.ID]fleet.Wanted{}, saved: map[string]bool{}}
 	r := &rig{patience: testTimeout, supplier: s}
 	s.rig = r
-	r.open(t).RemoveUnused()
+	r.open(t).Settle(nil)
 	t.Cleanup(func() {
 		r.machines[0].end()
 		if err := r.control.Load().Close(); err != nil {
@@ -295,6 +309,50 @@ func TestBoxOfThePool(t *testing.T) {
 	s.wantNone(t)
 }
 
+// TestPoolGivesWayToSuppliedWorkers checks which box of the pool is to be destroyed when the supplier has no place: none that a caller is about to use.
+func TestPoolGivesWayToSuppliedWorkers(t *testing.T) {
+	r, s := newSupplied(t)
+	d := r.control.Load()
+	first, _ := r.started(t, gib)
+	second, _ := r.started(t, gib)
+	spare := []sandbox.ID{sandbox.NewID(), first.ID, second.ID}
+	if got := d.GiveWay(spare); got != "" {
+		t.Errorf("GiveWay() = %q, want none while nobody waits", got)
+	}
+	s.gives = 2
+	release, err := d.Stage(within(t), "ws_1", first, "") // a sandbox takes it
+	if err != nil {
+		t.Fatalf("Stage() = %v", err)
+	}
+	if got := d.GiveWay(spare); got != second.ID {
+		t.Errorf("GiveWay() = %q, want the box that no caller holds, %s", got, second.ID)
+	}
+	release()
+	if got := d.GiveWay(spare); got != first.ID {
+		t.Errorf("GiveWay() = %q, want the first box, %s", got, first.ID)
+	}
+	for _, box := range []driver.Spec{first, second} {
+		if err := d.Destroy(within(t), box.ID); err != nil {
+			t.Errorf("Destroy() = %v", err)
+		}
+	}
+	s.wantNone(t)
+}
+
+// TestFilesOfThePoolWithASupplier checks that files without a box are sent to no worker: only workers without boxes could have them.
+func TestFilesOfThePoolWithASupplier(t *testing.T) {
+	r, _ := newSupplied(t)
+	release, err := r.control.Load().Stage(within(t), "", driver.Spec{RootFS: rootfs}, "")
+	if err != nil {
+		t.Fatalf("Stage() = %v", err)
+	}
+	defer release()
+	list, err := filepath.Glob(filepath.Join(r.machines[0].dir, "*", "images", "*.erofs"))
+	if err != nil || len(list) != 0 {
+		t.Errorf("the worker without boxes has %v, %v", list, err)
+	}
+}
+
 func TestFailedSupply(t *testing.T) {
 	r, s := newSupplied(t)
 	s.refuse = sandbox.Errorf(sandbox.QuotaExceeded, "no quota")
@@ -385,7 +443,10 @@ func TestSuppliedWorkersAfterAStart(t *testing.T) {
 	if err := r.driver().Recover(within(t), box.ID, handle); err != nil {
 		t.Fatalf("Recover() = %v", err)
 	}
-	r.driver().RemoveUnused()
+	r.driver().Settle(map[sandbox.ID]sandbox.WorkspaceID{box.ID: "ws_1", sandbox.NewID(): "ws_2"})
+	if want := kept.id.ID + " ws_1"; len(s.claimed) != 1 || s.claimed[0] != want {
+		t.Errorf("claimed are %q, want %q", s.claimed, want)
+	}
 	eventually(t, "the worker without a box is removed", func() error {
 		if s.count() != 1 {
 			return fmt.Errorf("there are %d", s.count())
@@ -416,7 +477,7 @@ func TestWithoutTheSupplier(t *testing.T) {
 	if err := r.driver().Recover(within(t), box.ID, handle); err != nil {
 		t.Fatalf("Recover() = %v", err)
 	}
-	r.driver().RemoveUnused()
+	r.driver().Settle(nil)
 	r.wantAnswer(t, box.ID)
 	large := spec()
 	large.Resources.MemoryBytes = 2 * gib // more than the worker has that was not supplied
