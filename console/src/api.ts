@@ -29,6 +29,15 @@ export class ApiError extends Error {
 	}
 }
 
+/** mayPass reports whether the call that failed may work later. */
+export const mayPass = (err: unknown) => err instanceof ApiError && (err.status === 0 || err.status === 429 || err.status >= 500);
+
+/** firstPause and longestPause bound the time before what failed is tried again, in milliseconds. */
+export const firstPause = 1000, longestPause = 30_000;
+
+/** newer reports whether an answer about a sandbox has a later state than another. A time has only the decimals that are not 0, so its end counts for nothing. */
+export const newer = (a: Sandbox, b: Sandbox) => a.updated_at.slice(0, -1) > b.updated_at.slice(0, -1);
+
 /** message returns what to tell people about an error. */
 export function message(err: unknown): string {
 	return err instanceof Error ? err.message : String(err);
@@ -164,13 +173,13 @@ const statsEvery = { all: 10, one: 2 };
 export function listen(handlers: { event: (e: SandboxEvent) => void; state: (live: boolean) => void; lost: () => void; use: (list: Schemas["SandboxUse"][]) => void }, sandbox?: string): () => void {
 	let source: EventSource | undefined;
 	let timer: ReturnType<typeof setTimeout> | undefined;
-	let pause = 1000;
+	let pause = firstPause;
 	let ended = false;
 	const begin = () => {
 		let placed = false;
 		source = new EventSource(path("/events/stream") + (sandbox ? `?stats=${statsEvery.one}&sandbox=${encodeURIComponent(sandbox)}` : `?stats=${statsEvery.all}`));
 		source.onopen = () => {
-			pause = 1000;
+			pause = firstPause;
 			handlers.state(true);
 			if (!placed) handlers.lost();
 		};
@@ -193,7 +202,7 @@ export function listen(handlers: { event: (e: SandboxEvent) => void; state: (liv
 					},
 				);
 			}, pause);
-			pause = Math.min(pause * 2, 30_000);
+			pause = Math.min(pause * 2, longestPause);
 		};
 		source.addEventListener("problem", again);
 		source.onerror = () => {

@@ -1,6 +1,6 @@
 // The sandboxes of a workspace, kept current by its event stream: the list is read once, and a
 // sandbox again when something has happened to it.
-import { ApiError, api, listen, message, type Sandbox, type SandboxEvent } from "./api.ts";
+import { ApiError, api, firstPause, listen, longestPause, mayPass, message, newer, type Sandbox, type SandboxEvent } from "./api.ts";
 import { hasEnded, live } from "./format.ts";
 import { Use } from "./use.ts";
 import { inTurn } from "./work.ts";
@@ -35,6 +35,10 @@ export class SandboxStore {
 	#timer: ReturnType<typeof setTimeout> | undefined;
 	#catchingUp = false;
 	#reading: AbortController | undefined;
+	/** The sandboxes that single answers were about since the list began to be read. */
+	#told: Set<string> | undefined;
+	#retry: ReturnType<typeof setTimeout> | undefined;
+	#pause = firstPause;
 	#stop: (() => void) | undefined;
 
 	subscribe = (call: () => void) => {
@@ -59,6 +63,7 @@ export class SandboxStore {
 			this.#stop?.();
 			this.#reading?.abort();
 			clearTimeout(this.#timer);
+			clearTimeout(this.#retry);
 		};
 	}
 
@@ -71,11 +76,17 @@ export class SandboxStore {
 
 	/** take reports whether an answer about a sandbox is news. */
 	#take(sb: Sandbox): boolean {
+		this.#told?.add(sb.id);
 		const known = this.#byId.get(sb.id);
-		if (known && known.updated_at > sb.updated_at) return false;
+		if (known && newer(known, sb)) return false;
 		if (hasEnded(sb.state)) this.#byId.delete(sb.id);
 		else this.#byId.set(sb.id, sb);
 		return true;
+	}
+
+	#forget(id: string) {
+		this.#told?.add(id);
+		this.#byId.delete(id);
 	}
 
 	#note(e: SandboxEvent) {
@@ -106,8 +117,8 @@ export class SandboxStore {
 			try {
 				found.push(await api.sandbox(id));
 			} catch (err) {
-				if (err instanceof ApiError && err.status === 404) this.#byId.delete(id);
-				else if (!(err instanceof ApiError && err.status === 401)) this.#publish({ error: message(err) });
+				if (err instanceof ApiError && err.status === 404) this.#forget(id);
+				else if (!(err instanceof ApiError && err.status === 401)) this.#fail(err);
 			}
 		});
 		for (const sb of found) this.#take(sb);
@@ -118,26 +129,45 @@ export class SandboxStore {
 	async #read() {
 		this.#reading?.abort();
 		const reading = (this.#reading = new AbortController());
+		const told = (this.#told = new Set());
 		const found = new Map<string, Sandbox>();
 		try {
 			await api.sandboxes(live, most, (page) => {
 				for (const sb of page) found.set(sb.id, sb);
 				if (this.#snapshot.complete || reading.signal.aborted) return;
-				for (const sb of page) this.#byId.set(sb.id, sb);
+				for (const sb of page) if (!told.has(sb.id)) this.#byId.set(sb.id, sb);
 				this.#publishItems();
 			}, reading.signal);
 		} catch (err) {
-			if (!reading.signal.aborted && !(err instanceof ApiError && err.status === 401)) this.#publish({ error: message(err), complete: true });
+			if (!reading.signal.aborted && !(err instanceof ApiError && err.status === 401)) this.#fail(err, { complete: true });
 			return;
 		}
 		if (reading.signal.aborted) return;
+		this.#told = undefined;
 		// What an event has brought since is newer than the list.
 		for (const [id, sb] of found) {
 			const known = this.#byId.get(id);
-			if (known && known.updated_at > sb.updated_at) found.set(id, known);
+			if (known && newer(known, sb)) found.set(id, known);
+		}
+		for (const id of told) {
+			const known = this.#byId.get(id);
+			if (!known) found.delete(id); // it has ended
+			else if (!found.has(id)) found.set(id, known);
 		}
 		this.#byId = found;
+		this.#pause = firstPause;
 		this.#publishItems({ complete: true, error: "" });
+	}
+
+	/** fail tells an error, and has the list read again later: no other event may come that would do so. */
+	#fail(err: unknown, change: Partial<Snapshot> = {}) {
+		this.#publish({ error: message(err), ...change });
+		if (this.#retry || !mayPass(err)) return;
+		this.#retry = setTimeout(() => {
+			this.#retry = undefined;
+			void this.#read();
+		}, this.#pause);
+		this.#pause = Math.min(this.#pause * 2, longestPause);
 	}
 
 	#publishItems(change: Partial<Snapshot> = {}) {

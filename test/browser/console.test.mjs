@@ -4,7 +4,7 @@ import { execFile } from "node:child_process";
 import { delimiter, join } from "node:path";
 import { test } from "node:test";
 import { promisify } from "node:util";
-import { api, begin, clean, confirmed, console_, made, mark, patience, root, sandbox, shown, signIn, signInByToken, user, visit } from "./kit.mjs";
+import { api, begin, clean, confirmed, console_, inState, made, mark, patience, root, sandbox, shown, signIn, signInByToken, until, user, visit } from "./kit.mjs";
 
 begin();
 
@@ -126,7 +126,7 @@ test("a sandbox is created, used by the terminal, and destroyed", async () => {
 
 	await page.getByRole("heading", { name: `made-${mark}` }).waitFor();
 	made.push((await api("GET", `/sandboxes/made-${mark}`)).id);
-	await page.locator(".page-head .state", { hasText: "running" }).waitFor();
+	await inState(page, `made-${mark}`, "running");
 	await page.getByText("Processes").waitFor();
 	await shown(page, "overview");
 
@@ -147,16 +147,16 @@ test("a sandbox is created, used by the terminal, and destroyed", async () => {
 	await page.getByRole("menuitem", { name: /^Pause without memory/ }).click();
 	await page.getByRole("alertdialog").getByText("what they have in memory is lost").waitFor();
 	await confirmed(page, "Pause without memory");
-	const state = page.locator(".page-head .state", { hasText: "paused" });
+	const state = await inState(page, `made-${mark}`, "paused");
 	await state.getByRole("img", { name: "without memory" }).waitFor();
 	assert.equal((await api("GET", `/sandboxes/made-${mark}`)).paused_without_memory, true);
 	await page.getByRole("tab", { name: "Overview" }).click();
 	await page.getByText("files without memory").waitFor();
 	await shown(page, "paused");
 	await page.getByRole("button", { name: "Resume" }).click();
-	await page.locator(".page-head .state", { hasText: "running" }).waitFor();
+	await inState(page, `made-${mark}`, "running");
 	await page.getByRole("button", { name: "Pause", exact: true }).click();
-	await state.waitFor();
+	await inState(page, `made-${mark}`, "paused");
 	await page.getByText("memory and files").waitFor();
 	assert.equal(await state.getByRole("img").count(), 0);
 
@@ -166,7 +166,7 @@ test("a sandbox is created, used by the terminal, and destroyed", async () => {
 
 	await page.getByRole("button", { name: "Destroy" }).click();
 	await confirmed(page, "Destroy");
-	await page.locator(".page-head .state", { hasText: "destroyed" }).waitFor();
+	await inState(page, `made-${mark}`, "destroyed");
 	clean(page);
 });
 
@@ -277,6 +277,58 @@ test("the list is live, and is used by the keyboard", async () => {
 	clean(page);
 });
 
+test("what was read late undoes nothing, and what could not be read is read again", async () => {
+	const [listed, paused, ended] = [await sandbox("listed"), await sandbox("early-paused"), await sandbox("early-ended")];
+	const page = await visit();
+	const row = (sb) => page.locator(".row", { hasText: sb.name });
+	await page.addInitScript(() => { // lists come later, as they were when they were asked for
+		const [fetched, held] = [window.fetch, new Promise((done) => { window.release = done; })];
+		window.asked = 0;
+		window.fetch = async (...call) => {
+			if (!String(call[0]).includes("/sandboxes?state=")) return fetched(...call);
+			const number = ++window.asked;
+			const body = await (await fetched(...call)).text();
+			window.read = number;
+			await held;
+			return new Response(body);
+		};
+	});
+	await signInByToken(page);
+	await page.getByText("Live", { exact: true }).waitFor();
+	await page.waitForFunction(() => window.asked >= 2 && window.read === window.asked); // the second when the event stream was there, which ends the first
+	await api("POST", `/sandboxes/${paused.id}/pause`);
+	await api("DELETE", `/sandboxes/${ended.id}`);
+	await api("GET", `/sandboxes/${ended.id}/wait?state=destroyed&timeout_seconds=100`);
+	const created = await sandbox("early-created");
+	for (const [sb, state] of [[paused, "paused"], [created, "running"]]) await row(sb).locator(".state", { hasText: state }).waitFor();
+	await until(async () => (await row(ended).count()) === 0, () => "the ended sandbox is shown");
+	await page.evaluate(() => window.release());
+	await row(listed).waitFor(); // the list is here
+	for (const [sb, state] of [[paused, "paused"], [created, "running"]]) assert.equal(await row(sb).locator(".state").textContent(), state, sb.name);
+	assert.equal(await row(ended).count(), 0, "rows of the ended sandbox");
+
+	const other = await page.context().newPage();
+	let failed = 0;
+	await other.route("**/v1/sandboxes?state=*", (route) => (failed++ < 2 ? route.abort() : route.continue()));
+	await other.goto(`${console_}/`);
+	const link = other.getByRole("link", { name: listed.name });
+	await link.waitFor(); // without a click
+	await other.getByRole("alert").waitFor({ state: "detached" });
+	assert.ok(failed > 2, `${failed} lists`);
+
+	await link.click();
+	await inState(other, listed.id, "running");
+	let away = true;
+	await other.route(`**/v1/sandboxes/${listed.id}`, (route) => (away ? route.abort() : route.continue()));
+	await api("POST", `/sandboxes/${listed.id}/pause`);
+	await other.getByRole("tab", { name: /Events/ }).click();
+	await other.getByRole("list", { name: "Events, the newest first" }).getByText("paused", { exact: true }).waitFor(); // for which it had to be read
+	await inState(other, listed.id, "running");
+	away = false;
+	await inState(other, listed.id, "paused");
+	clean(page);
+});
+
 test("an action on many sandboxes ends when the user stops waiting", async () => {
 	const page = await visit();
 	await page.clock.install();
@@ -287,7 +339,6 @@ test("an action on many sandboxes ends when the user stops waiting", async () =>
 	let sent = 0, aborted = 0;
 	await page.route("**/pause", (route) => { if (sent++ === 0) return route.continue(); }); // the others get no answer
 	page.on("requestfailed", (r) => { if (r.url().endsWith("/pause")) aborted++; });
-	const until = async (done, what) => { for (const end = Date.now() + patience; !done(); await new Promise((r) => setTimeout(r, 50))) assert.ok(Date.now() < end, what()); };
 
 	await page.getByRole("checkbox", { name: "Choose all" }).check();
 	await page.getByRole("toolbar").getByRole("button", { name: "Pause" }).click();

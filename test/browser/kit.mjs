@@ -110,6 +110,25 @@ export async function confirmed(page, action) {
 	await page.getByRole("main").waitFor();
 }
 
+/** until waits for something that no locator sees. */
+export async function until(done, what) {
+	for (const end = Date.now() + patience; !(await done()); await new Promise((r) => setTimeout(r, 50))) assert.ok(Date.now() < end, what());
+}
+
+/** inState waits until the page of a sandbox shows a state, and returns its place; an error has what the server says. */
+export async function inState(page, ref, state) {
+	const shown = page.locator(".page-head .state");
+	try {
+		await shown.filter({ hasText: state }).waitFor();
+	} catch (cause) {
+		const texts = await shown.allTextContents();
+		const sb = await api("GET", `/sandboxes/${ref}`);
+		const events = (await api("GET", `/sandboxes/${ref}/events`)).items.map((e) => `${e.time} ${e.type} ${e.message}`);
+		throw new Error(`The page shows the state ${JSON.stringify(texts)}, not ${state}. For the server, it is ${sb.state} since ${sb.updated_at}, ${JSON.stringify(sb.cause)}:\n${events.join("\n")}`, { cause });
+	}
+	return shown.filter({ hasText: state });
+}
+
 /** clean expects that nothing of a page broke its policy. */
 export const clean = (page) => assert.deepEqual(page.faults, []);
 

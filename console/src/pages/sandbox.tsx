@@ -3,7 +3,7 @@ import { Tabs } from "radix-ui";
 import { type ComponentType, Suspense, useCallback, useEffect, useState, useSyncExternalStore } from "react";
 import { Link, useLocation } from "wouter";
 import { SandboxButtons } from "../actions.tsx";
-import { ApiError, api, listen, message, type Sandbox, type SandboxEvent } from "../api.ts";
+import { ApiError, api, firstPause, listen, longestPause, mayPass, message, newer, type Sandbox, type SandboxEvent } from "../api.ts";
 import { PageBoundary } from "../boundary.tsx";
 import { hasEnded } from "../format.ts";
 import { useCurrentInView, useNow, useTitle } from "../hooks.ts";
@@ -66,16 +66,27 @@ function useSandbox(id: string) {
 	const [use] = useState(() => new Use(samplesMost));
 	const samples = useSyncExternalStore(use.subscribe, () => use.of(id));
 	const put = useCallback((now: Sandbox) => {
-		setSb((was) => (was && was.updated_at > now.updated_at ? was : now));
+		setSb((was) => (was && newer(was, now) ? was : now));
 		store.put(now);
 	}, [store]);
 	useEffect(() => {
 		const reading = new AbortController();
+		let retry: ReturnType<typeof setTimeout> | undefined;
+		let pause = firstPause;
 		const fail = (err: unknown) => {
-			if (!reading.signal.aborted) setError(err instanceof Error ? err : new Error(String(err)));
+			if (reading.signal.aborted) return;
+			setError(err instanceof Error ? err : new Error(String(err)));
+			if (retry || !mayPass(err)) return;
+			// No other event may come that would have it be read.
+			retry = setTimeout(() => {
+				retry = undefined;
+				readAll();
+			}, pause);
+			pause = Math.min(pause * 2, longestPause);
 		};
 		const read = () => {
 			api.sandbox(id, reading.signal).then((now) => {
+				pause = firstPause;
 				put(now);
 				setError(null);
 			}).catch(fail);
@@ -100,6 +111,7 @@ function useSandbox(id: string) {
 		readAll();
 		return () => {
 			reading.abort();
+			clearTimeout(retry);
 			stop();
 		};
 	}, [id, put, use]);
