@@ -17,7 +17,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/modbox/modbox/internal/ballast"
@@ -33,8 +32,6 @@ const (
 	format = 1
 	// NewPrefix begins the name of a directory that a fetch writes to. The sweep of checkpoints removes such directories.
 	NewPrefix = ".new-"
-	// spareBytes stay free on the disk.
-	spareBytes = 256 << 20
 )
 
 // State describes a saved state in a store.
@@ -81,13 +78,11 @@ type File struct {
 // Store has saved states in an object store. It is safe for concurrent use.
 type Store struct {
 	objects *object.Store
-
-	mu      sync.Mutex
-	pending int64 // bytes that the fetches in progress may take on the disk; guarded by mu
+	space   *ballast.Budget
 }
 
-// New returns the states in an object store.
-func New(objects *object.Store) *Store { return &Store{objects: objects} }
+// New returns the states in an object store. Space is the space of the disk to which they are fetched.
+func New(objects *object.Store, space *ballast.Budget) *Store { return &Store{objects, space} }
 
 // Close ends the use of the object store.
 func (s *Store) Close() error { return s.objects.Close() }
@@ -213,11 +208,11 @@ func (s *Store) Fetch(ctx context.Context, id sandbox.CheckpointID, dir string, 
 	if err := durable.MkdirAll(parent); err != nil {
 		return err
 	}
-	release, err := s.takeSpace(&st, parent)
+	space, err := s.space.Reserve(parent, s.need(&st), "fetch the saved state")
 	if err != nil {
 		return err
 	}
-	defer release()
+	defer space.Release()
 	part, err := os.MkdirTemp(parent, NewPrefix)
 	if err != nil {
 		return fmt.Errorf("fetch the saved state %s: %w", id, err)
@@ -227,14 +222,14 @@ func (s *Store) Fetch(ctx context.Context, id sandbox.CheckpointID, dir string, 
 			err = errors.Join(fmt.Errorf("fetch the saved state %s: %w", id, err), os.RemoveAll(part))
 		}
 	}()
-	if err := s.fetchParts(ctx, &st, place); err != nil {
+	if err := s.fetchParts(ctx, &st, space, place); err != nil {
 		return err
 	}
 	for _, f := range st.Files {
 		if f.Name != path.Clean(f.Name) || !filepath.IsLocal(f.Name) {
 			return sandbox.Errorf(sandbox.Invalid, "the saved state has a file %.200q", f.Name)
 		}
-		if err := s.fetch(ctx, &f, filepath.Join(part, filepath.FromSlash(f.Name))); err != nil {
+		if err := s.fetch(ctx, &f, space, filepath.Join(part, filepath.FromSlash(f.Name))); err != nil {
 			return fmt.Errorf("%s: %w", f.Name, err)
 		}
 	}
@@ -247,31 +242,16 @@ func (s *Store) Fetch(ctx context.Context, id sandbox.CheckpointID, dir string, 
 	return durable.Sync(parent)
 }
 
-// takeSpace takes the space of a state on the disk until release is called. Errors: DiskFull.
-func (s *Store) takeSpace(st *State, dir string) (release func(), err error) {
-	var need int64
+// need returns the space that a state takes on the disk at most.
+func (s *Store) need(st *State) (n int64) {
 	for _, f := range slices.Concat(st.Files, st.Parts) {
-		need += s.objects.DownloadBytes(f.Blobs, f.Size)
+		n += s.objects.DownloadBytes(f.Blobs, f.Size)
 	}
-	have, err := ballast.Free(dir)
-	if err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if have.Usable() < s.pending+need+spareBytes {
-		return nil, sandbox.Errorf(sandbox.DiskFull, "the host's disk is too full to fetch the saved state, which takes %s", sandbox.ShowBytes((need+1<<20-1)>>20<<20))
-	}
-	s.pending += need
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.pending -= need
-	}, nil
+	return n
 }
 
 // fetchParts writes the parts of a state that the server does not have.
-func (s *Store) fetchParts(ctx context.Context, st *State, place Place) error {
+func (s *Store) fetchParts(ctx context.Context, st *State, space *ballast.Reservation, place Place) error {
 	if place == nil {
 		return nil
 	}
@@ -284,7 +264,7 @@ func (s *Store) fetchParts(ctx context.Context, st *State, place Place) error {
 			continue
 		}
 		part := filepath.Join(filepath.Dir(to), NewPrefix+rand.Text())
-		if err = s.fetch(ctx, &f, part); err == nil {
+		if err = s.fetch(ctx, &f, space, part); err == nil {
 			err = os.Rename(part, to)
 		}
 		if err == nil {
@@ -297,8 +277,8 @@ func (s *Store) fetchParts(ctx context.Context, st *State, place Place) error {
 	return nil
 }
 
-// fetch writes a file of a state to a path that does not exist.
-func (s *Store) fetch(ctx context.Context, file *File, name string) (err error) {
+// fetch writes a file of a state to a path that does not exist, and counts it as written.
+func (s *Store) fetch(ctx context.Context, file *File, space *ballast.Reservation, name string) (err error) {
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 		return err
 	}
@@ -307,7 +287,7 @@ func (s *Store) fetch(ctx context.Context, file *File, name string) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	if err := s.objects.Download(ctx, file.Blobs, file.Size, sparse.NewAt(f)); err != nil {
+	if err := s.objects.Download(ctx, file.Blobs, file.Size, space.WriterAt(sparse.NewAt(f))); err != nil {
 		return err
 	}
 	if err := f.Truncate(file.Size); err != nil { // zero bytes at its end were not written
@@ -372,7 +352,7 @@ func Reach(ctx context.Context, objects *object.Store, used map[object.Name]bool
 		return err
 	}
 	for _, id := range ids { // one description in memory at a time
-		st, err := New(objects).Get(ctx, id)
+		st, err := New(objects, nil).Get(ctx, id)
 		if sandbox.CodeOf(err) == sandbox.NotFound { // removed meanwhile
 			continue
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/modbox/modbox/internal/archive"
+	"github.com/modbox/modbox/internal/ballast"
 	"github.com/modbox/modbox/internal/object"
 	"github.com/modbox/modbox/internal/object/objecttest"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -35,7 +36,7 @@ func open(t *testing.T, url string, key *object.Key) (*archive.Store, *object.St
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = o.Close() })
-	return archive.New(o), o
+	return archive.New(o, ballast.NewBudget(0)), o
 }
 
 // state makes the directory of a state, with holes.
@@ -203,6 +204,19 @@ func TestFetchedStateHasHoles(t *testing.T) {
 	var st syscall.Stat_t
 	if err := syscall.Stat(filepath.Join(to, "layer.tar"), &st); err != nil || st.Blocks*512 > 1<<20 {
 		t.Errorf("it takes %d bytes of the disk, %v, want only the blocks with data", st.Blocks*512, err)
+	}
+}
+
+// TestFetchKeepsSpaceFree fetches to a disk on which more is to stay free than it has.
+func TestFetchKeepsSpaceFree(t *testing.T) {
+	s, o := open(t, "file://"+t.TempDir(), nil)
+	id, parent := sandbox.NewCheckpointID(), t.TempDir()
+	if _, _, err := s.Put(t.Context(), source(id, state(t))); err != nil {
+		t.Fatal(err)
+	}
+	err := archive.New(o, ballast.NewBudget(1<<60)).Fetch(t.Context(), id, filepath.Join(parent, "fetched"), nil)
+	if left := tree(t, parent); sandbox.CodeOf(err) != sandbox.DiskFull || len(left) > 0 {
+		t.Errorf("Fetch = %v, and leaves %v, want disk_full and nothing", err, left)
 	}
 }
 

@@ -13,6 +13,7 @@
 package archiver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -23,12 +24,14 @@ import (
 
 	"github.com/modbox/modbox/internal/archive"
 	"github.com/modbox/modbox/internal/background"
+	"github.com/modbox/modbox/internal/ballast"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/checkpoint"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/fairsem"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/sharedcall"
 )
 
 // Each transfer takes up to four blobs of 4 MiB of memory, and a part of the bandwidth and of the processors.
@@ -51,6 +54,8 @@ type Config struct {
 	After time.Duration
 	// Installation is the installation whose states the sweep removes.
 	Installation string
+	// Space is the space of the disk to which states are fetched; nil for a budget of its own.
+	Space *ballast.Budget
 	// Observe, if set, is called with the begin and the result of each upload and fetch.
 	Observe func(kind box.OperationKind, begin time.Time, err error)
 }
@@ -115,7 +120,8 @@ type Service struct {
 	// bucket is taken once by each upload, and as often as there may be uploads by a collection. Callers take turns in order.
 	bucket  *semaphore.Weighted
 	moved   moved
-	opening chan struct{} // has an element while nobody opens the store
+	ready   sharedcall.Group[sandbox.ID] // see Ready
+	opening chan struct{}                // has an element while nobody opens the store
 
 	mu    sync.Mutex
 	store *archive.Store                // once it is open; guarded by mu
@@ -132,6 +138,7 @@ type call struct {
 
 // New returns a service.
 func New(cfg Config, deps Deps) *Service {
+	cfg.Space = cmp.Or(cfg.Space, ballast.NewBudget(0))
 	s := &Service{
 		cfg: cfg, deps: deps, ctx: deps.Work.Context(), log: deps.Logger, uploads: fairsem.New(uploads), fetches: fairsem.New(fetches),
 		bucket: semaphore.NewWeighted(uploads), moved: newMoved(), opening: make(chan struct{}, 1), calls: map[sandbox.ID]*call{}, held: map[sandbox.CheckpointID]bool{},
@@ -252,7 +259,7 @@ func (s *Service) open(ctx context.Context) (*archive.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if store, err = archive.Open(ctx, s.cfg.URL, s.cfg.KeyFile, !any); err != nil {
+	if store, err = archive.Open(ctx, s.cfg.URL, s.cfg.KeyFile, !any, s.cfg.Space); err != nil {
 		return nil, s.unusable(ctx, err)
 	}
 	s.mu.Lock()

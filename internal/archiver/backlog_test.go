@@ -52,7 +52,7 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	f.saved = saved
-	store, err := archive.Open(t.Context(), f.cfg.URL, "", true)
+	store, err := archive.Open(t.Context(), f.cfg.URL, "", true, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -124,7 +124,7 @@ func (s *Service) sweepStored(ctx context.Context) error {
 	if err != nil {
 		return unlessUnused(err, any)
 	}
-	store := archive.New(objects)
+	store := archive.New(objects, s.cfg.Space)
 	defer func() { _ = store.Close() }() // it was only read
 	before := time.Now().Add(-s.cfg.Grace)
 	ids, err := s.deps.States.Released(ctx, "", before, sweepMost)

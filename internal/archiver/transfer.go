@@ -217,27 +217,33 @@ func (s *Service) removeLocal(b *box.Box, saved sandbox.CheckpointID) {
 	s.deps.Quotas.Released()
 }
 
-// Ready returns when the state of a sandbox, if it is paused, is on the disk of the server. Errors: as of [Service.Fetch]; the context's.
+// Ready returns when the state of a sandbox, if it is paused, is on the disk of the server. Callers share the fetch, which ends when none waits any
+// more. Errors: as of [Service.Fetch]; the context's.
 func (s *Service) Ready(ctx context.Context, b *box.Box) error {
 	if sb := b.View().Sandbox; !s.isAway(&sb) {
 		return nil
 	}
-	return b.Exclusively(ctx, box.Fetch, func() error { return s.Fetch(b) })
+	return s.ready.Do(ctx, b.ID, func(ctx context.Context) error {
+		return b.Exclusively(context.WithoutCancel(ctx), box.Fetch, func() error { return s.Fetch(ctx, b) }) // returns when the fetch has ended
+	})
 }
 
 // Fetch brings the state of a paused sandbox to the disk of the server, unless it is there, and records that. The caller has exclusive
-// use of the box, so that a state is fetched once however many callers wait. A state that is missing on the disk is also fetched if the row does not
+// use of the box, so that a state is fetched once however many callers wait. The fetch ends with ctx, or with the sandbox. A state that is missing on the disk is also fetched if the row does not
 // say that it is archived: the database may be from a backup of before.
 //
-// Errors: QuotaExceeded; DiskFull; Unsupported when the stored state is missing or damaged; Unavailable; Ended.
-func (s *Service) Fetch(b *box.Box) (err error) {
+// Errors: QuotaExceeded; DiskFull; Unsupported when the stored state is missing or damaged; Unavailable; Ended; the context's.
+func (s *Service) Fetch(ctx context.Context, b *box.Box) (err error) {
 	sb := b.Sandbox()
 	if !s.isAway(&sb) {
 		return nil
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(b.Context(), cancel)()
 	archived := !sb.ArchivedAt.IsZero()
 	begin := time.Now()
-	err = ended(b, s.fetch(b.Context(), &sb))
+	err = ended(b, s.fetch(ctx, &sb))
 	if isGone(err) && !archived {
 		return nil // the caller says what is missing
 	}
@@ -256,8 +262,10 @@ func (s *Service) Fetch(b *box.Box) (err error) {
 			s.removeLocal(b, sb.Saved)
 		}
 	}
-	s.observe(box.Fetch, begin, err)
-	if err != nil && b.Context().Err() == nil {
+	if err == nil || ctx.Err() == nil { // not abandoned
+		s.observe(box.Fetch, begin, err)
+	}
+	if err != nil && ctx.Err() == nil {
 		s.log.Warn("state of an archived sandbox not fetched", "sandbox", b.ID, "checkpoint", sb.Saved, "error", err)
 	}
 	if isGone(err) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/modbox/modbox/internal/archive"
 	"github.com/modbox/modbox/internal/backup"
+	"github.com/modbox/modbox/internal/ballast"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -17,7 +18,7 @@ func TestPruneKeepsArchivedSandboxes(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "pages.img"), []byte("memory"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	states, err := archive.Open(t.Context(), "file://"+bucket, "", true)
+	states, err := archive.Open(t.Context(), "file://"+bucket, "", true, ballast.NewBudget(0))
 	if err != nil {
 		t.Fatal(err)
 	}

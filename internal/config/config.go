@@ -33,7 +33,7 @@ type Config struct {
 	// CgroupParent is for hosts where the server may not use the top of the control groups.
 	CgroupParent string `yaml:"cgroup_parent" doc:"Control group under which the server creates the control groups of sandboxes, as a path below the hierarchy's mount point. Empty: the top for root, else the group the server was started in."`
 
-	MinFreeDisk Bytes `yaml:"min_free_disk" doc:"Free space on the disk of state_dir below which the server refuses snapshots, checkpoints, pulls, builds and uploads, with code unavailable. It refuses sandboxes, which need little at first, when less than half of disk.evict_below is free. A free inode counts as 64 KiB at most. 0: no minimum."`
+	MinFreeDisk Bytes `yaml:"min_free_disk" doc:"Free space on the disk of state_dir below which the server refuses snapshots, checkpoints, pulls, builds and uploads, with code unavailable. Fetches from the object store, and saved states that come from workers, leave it free in sum, and at least 256 MiB, with code disk_full. It refuses sandboxes, which need little at first, when less than half of disk.evict_below is free. A free inode counts as 64 KiB at most. 0: no minimum."`
 
 	OIDC Providers `yaml:"oidc" doc:"Services for sign-in: a list of name, type (oidc or github), issuer, client_id, client_secret_file and allowed_domains (addresses in these domains may sign up); docs/auth.md has examples. A JSON array in variables and flags."`
 

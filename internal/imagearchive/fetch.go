@@ -39,12 +39,12 @@ func (s *Service) Fetch(ctx context.Context, ws sandbox.WorkspaceID, digest, pat
 		return err
 	}
 	defer leave()
-	release, err := s.takeSpace(f.SizeBytes, filepath.Dir(path))
+	space, err := s.cfg.Space.Reserve(filepath.Dir(path), f.SizeBytes, "fetch a file of an image")
 	if err != nil {
 		return err
 	}
-	defer release()
-	if err = s.fetch(ctx, &f, path); err == nil {
+	defer space.Release()
+	if err = s.fetch(ctx, &f, space, path); err == nil {
 		s.moved.bytes.WithLabelValues("fetched").Add(float64(f.SizeBytes))
 		return nil
 	}
@@ -65,27 +65,8 @@ func (s *Service) Fetch(ctx context.Context, ws sandbox.WorkspaceID, digest, pat
 // errAway reports that the object store cannot be opened.
 var errAway = errors.New("the object store cannot be opened")
 
-// takeSpace takes space on the disk until release is called. Errors: DiskFull.
-func (s *Service) takeSpace(need int64, dir string) (release func(), err error) {
-	have, err := ballast.Free(dir)
-	if err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if have.Usable() < s.pending+need+spareBytes {
-		return nil, sandbox.Errorf(sandbox.DiskFull, "the server's disk is too full to fetch a file of an image, which takes %s", sandbox.ShowBytes((need+1<<20-1)>>20<<20))
-	}
-	s.pending += need
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.pending -= need
-	}, nil
-}
-
 // fetch writes a stored file to a path, checks it, and brings it to the disk.
-func (s *Service) fetch(ctx context.Context, file *index.StoredFile, path string) (err error) {
+func (s *Service) fetch(ctx context.Context, file *index.StoredFile, space *ballast.Reservation, path string) (err error) {
 	if file.Content == "" {
 		data, err := s.deps.Records.Blob(ctx, file.Digest)
 		if err != nil {
@@ -100,7 +81,7 @@ func (s *Service) fetch(ctx context.Context, file *index.StoredFile, path string
 	if err != nil {
 		return errors.Join(errAway, err)
 	}
-	if err := write(path, func(f *os.File) error { return s.download(ctx, objects, file, f) }); err != nil {
+	if err := write(path, func(f *os.File) error { return s.download(ctx, objects, file, space, f) }); err != nil {
 		return err
 	}
 	sum, _, err := hashFile(ctx, path)
@@ -122,9 +103,9 @@ func write(path string, fill func(*os.File) error) error {
 	return errors.Join(err, f.Close())
 }
 
-// download writes the parts of a file, some at a time.
-func (s *Service) download(ctx context.Context, objects *object.Store, file *index.StoredFile, f *os.File) error {
-	name, to := nameOf(file.By, file.Content), sparse.NewAt(f)
+// download writes the parts of a file, some at a time, and counts them as written.
+func (s *Service) download(ctx context.Context, objects *object.Store, file *index.StoredFile, space *ballast.Reservation, f *os.File) error {
+	name, to := nameOf(file.By, file.Content), space.WriterAt(sparse.NewAt(f))
 	g, within := errgroup.WithContext(ctx)
 	g.SetLimit(fetchedParts)
 	for n := range parts(file.SizeBytes) {

@@ -21,6 +21,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/modbox/modbox/internal/ballast"
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/image/recipe"
@@ -46,6 +47,7 @@ type fixture struct {
 	images  *image.Store
 	needed  []string
 	taken   error // of Confirm
+	space   *ballast.Budget
 }
 
 func newFixture(t *testing.T, url string) *fixture {
@@ -66,7 +68,7 @@ func (f *fixture) restart(records imagearchive.Records) {
 	f.t.Helper()
 	archives := f.store.Sandboxes.Archives()
 	var err error
-	f.Service, err = imagearchive.Open(f.t.Context(), imagearchive.Config{URL: f.url, KeyFile: f.keyFile, Store: true, Grace: f.grace, Installation: f.home}, imagearchive.Deps{
+	f.Service, err = imagearchive.Open(f.t.Context(), imagearchive.Config{URL: f.url, KeyFile: f.keyFile, Store: true, Grace: f.grace, Installation: f.home, Space: f.space}, imagearchive.Deps{
 		Records: records, Used: archives.Any, Needed: func(context.Context) ([]string, error) { return f.needed, nil }, Confirm: func(context.Context) error { return f.taken }, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/modbox/modbox/internal/ballast"
 	"github.com/modbox/modbox/internal/fairsem"
 	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/image/verify"
@@ -46,8 +47,6 @@ const (
 	releasedMost = 64 << 30
 	// patience bounds the time that a caller waits for a bucket that refuses requests.
 	patience = 10 * time.Second
-	// spareBytes stay free on the disk.
-	spareBytes = 256 << 20
 )
 
 // Config are the settings of the service.
@@ -60,6 +59,8 @@ type Config struct {
 	Grace time.Duration
 	// Installation is the id of the installation.
 	Installation string
+	// Space is the space of the disk to which files are fetched; nil for a budget of its own.
+	Space *ballast.Budget
 }
 
 // Records are the records of stored files. Their methods are safe for concurrent use.
@@ -104,7 +105,6 @@ type Service struct {
 	fetching sync.WaitGroup              // grows only while closed is false
 	stored   map[string]index.StoredFile // by digest; guarded by mu
 	held     map[string]int              // see hold; guarded by mu
-	pending  int64                       // bytes that the fetches in progress may take on the disk; guarded by mu
 	waiting  int                         // images that are to be stored; guarded by mu
 }
 
@@ -116,6 +116,7 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.Space = cmp.Or(cfg.Space, ballast.NewBudget(0))
 	s := &Service{
 		cfg: cfg, deps: deps, log: deps.Logger, objects: object.NewLazy(cfg.URL, cfg.KeyFile, deps.Used), fetches: fairsem.New(fetches), moved: newMoved(),
 		stored: map[string]index.StoredFile{}, held: map[string]int{},

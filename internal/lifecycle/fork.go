@@ -211,7 +211,7 @@ func (f *fork) save(count int) error {
 	s, b := f.service, f.parent
 	begin := time.Now()
 	b.Activity.At(begin)
-	if err := s.suspender.archives.Fetch(b.Box); err != nil {
+	if err := s.suspender.archives.Fetch(b.Context(), b.Box); err != nil {
 		return err
 	}
 	sb := b.Sandbox()

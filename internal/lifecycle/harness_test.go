@@ -176,7 +176,7 @@ func (e *env) prepare() *server {
 	}
 	var stored execution.Stored
 	if e.output.URL != "" {
-		stored = outputs.New(e.output, outputs.Deps{Records: st.Executions.Outputs(), Used: st.Sandboxes.Archives().Any, Streams: streams, Logger: logger})
+		stored = outputs.New(e.output, outputs.Deps{Records: st.Executions.Outputs(), Used: st.Sandboxes.Archives().Any, Confirm: st.Confirm, Streams: streams, Logger: logger})
 	}
 	s.Service, err = lifecycle.New(e.cfg, lifecycle.Deps{
 		Streams: streams, StoredOutput: stored,

@@ -39,7 +39,7 @@ func (s *suspender) resume(b *entry, memory sandbox.MemoryPolicy) error {
 	default:
 		return box.StateError(&sb)
 	}
-	if err := s.archives.Fetch(b.Box); err != nil {
+	if err := s.archives.Fetch(b.Context(), b.Box); err != nil {
 		return err
 	}
 	return s.resumeFrom(b, sb.Saved, sb.ImageDigest, memory)

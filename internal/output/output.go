@@ -10,6 +10,7 @@ package output
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,8 +44,6 @@ const (
 	removalsMax = 10_000
 	// patience bounds the time that a reader waits for a bucket that refuses requests.
 	patience = 10 * time.Second
-	// spareBytes stay free on the disk.
-	spareBytes = 256 << 20
 )
 
 // Config are the settings of the service.
@@ -55,6 +54,8 @@ type Config struct {
 	Store bool
 	// Installation is the id of the installation.
 	Installation string
+	// Space is the space of the disk to which streams are fetched; nil for a budget of its own.
+	Space *ballast.Budget
 }
 
 // Records are the records of where output is. Their methods are safe for concurrent use.
@@ -75,7 +76,9 @@ type Records interface {
 type Deps struct {
 	Records Records
 	// Used reports whether anything was stored in the bucket: then a missing store is an error.
-	Used    func(context.Context) (bool, error)
+	Used func(context.Context) (bool, error)
+	// Confirm returns an error if another server may have taken the database over: this server then sweeps nothing.
+	Confirm func(context.Context) error
 	Streams *stream.Store
 	Logger  *slog.Logger
 }
@@ -97,6 +100,7 @@ type Service struct {
 
 // New returns a service that does nothing until Run.
 func New(cfg Config, deps Deps) *Service {
+	cfg.Space = cmp.Or(cfg.Space, ballast.NewBudget(0))
 	return &Service{
 		cfg: cfg, deps: deps, log: deps.Logger, fetches: fairsem.New(fetches), moved: newMoved(), objects: object.NewLazy(cfg.URL, cfg.KeyFile, deps.Used),
 		ended: make(chan struct{}, 1), deleted: make(chan struct{}, 1),
@@ -352,13 +356,11 @@ func (s *Service) fetch(ctx context.Context, objects *object.Store, st *sandbox.
 	if err != nil {
 		return err
 	}
-	space, err := ballast.Free(s.deps.Streams.Dir())
+	space, err := s.cfg.Space.Reserve(s.deps.Streams.Dir(), h.total(), "fetch the output")
 	if err != nil {
 		return err
 	}
-	if space.Usable() < h.total()*fetches+spareBytes {
-		return sandbox.Errorf(sandbox.DiskFull, "the server's disk is too full to fetch the output")
-	}
+	defer space.Release()
 	if err := s.deps.Streams.Import(st.ID, objects.Parts(ctx, name, first, h.parts()), h.Size, h.Times); err != nil {
 		return err
 	}

@@ -34,6 +34,7 @@ type fixture struct {
 	url     string
 	store   *store.Store
 	streams *stream.Store
+	taken   error // of Confirm
 }
 
 func newFixture(t *testing.T, url string) *fixture {
@@ -52,10 +53,12 @@ func (f *fixture) next() {
 		f.t.Fatal(err)
 	}
 	f.Service = output.New(output.Config{URL: f.url, Store: true, Installation: "home"}, output.Deps{
-		Records: f.store.Executions.Outputs(), Used: f.store.Sandboxes.Archives().Any, Streams: f.streams, Logger: log,
+		Records: f.store.Executions.Outputs(), Used: f.store.Sandboxes.Archives().Any, Confirm: f.confirm, Streams: f.streams, Logger: log,
 	})
 	f.t.Cleanup(func() { _ = f.Close() })
 }
+
+func (f *fixture) confirm(context.Context) error { return f.taken }
 
 // run runs the service until ok is true.
 func (f *fixture) run(what string, ok func() bool) {
@@ -212,7 +215,7 @@ func testOutputComesBack(t *testing.T, url string) {
 // with makes a service of the same server whose records call before Store, and fail with its error.
 func (f *fixture) with(before func(sandbox.ExecutionID) error) {
 	f.Service = output.New(output.Config{URL: f.url, Store: true, Installation: "home"}, output.Deps{
-		Records: interrupted{f.store.Executions.Outputs(), before}, Used: f.store.Sandboxes.Archives().Any, Streams: f.streams, Logger: slog.New(slog.DiscardHandler),
+		Records: interrupted{f.store.Executions.Outputs(), before}, Used: f.store.Sandboxes.Archives().Any, Confirm: f.confirm, Streams: f.streams, Logger: slog.New(slog.DiscardHandler),
 	})
 	f.t.Cleanup(func() { _ = f.Close() })
 }
@@ -361,6 +364,11 @@ func TestSweep(t *testing.T) {
 	if err := f.Sweep(t.Context(), time.Now().Add(-time.Hour)); err != nil || !slices.Equal(f.objects(), all) {
 		t.Errorf("a sweep removes young objects: %v, %v", f.objects(), err)
 	}
+	f.taken = errors.New("another server has taken over")
+	if err := f.Sweep(t.Context(), time.Now().Add(time.Hour)); !errors.Is(err, f.taken) || !slices.Equal(f.objects(), all) {
+		t.Errorf("a sweep of a server that was replaced = %v, and leaves %v", err, f.objects())
+	}
+	f.taken = nil
 	if err := f.Sweep(t.Context(), time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}

@@ -100,9 +100,15 @@ func (s *Service) Sweep(ctx context.Context, before time.Time) error {
 	var g errgroup.Group
 	g.SetLimit(removers)
 	for id, keys := range found {
-		if owners[id] == "" {
-			g.Go(func() error { return objects.DeleteAll(ctx, keys) })
+		if owners[id] != "" {
+			continue
 		}
+		g.Go(func() error {
+			if err := s.deps.Confirm(ctx); err != nil { // a successor may have a record of the stream
+				return err
+			}
+			return objects.DeleteAll(ctx, keys)
+		})
 	}
 	return g.Wait()
 }

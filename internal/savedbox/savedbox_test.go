@@ -85,7 +85,7 @@ func newEnv(t *testing.T) *env {
 		t.Fatal(err)
 	}
 	host := &service{slots: fairsem.NewBrief(1), rootfs: t.TempDir()}
-	e.saver = savedbox.NewSaver(e.driver, e.store, func(*box.Box) error { return nil }, nil, time.Millisecond)
+	e.saver = savedbox.NewSaver(e.driver, e.store, func(context.Context, *box.Box) error { return nil }, nil, time.Millisecond)
 	e.reviver = savedbox.NewReviver(time.Minute, savedbox.ReviverDeps{
 		Host: host, Saved: e.store, Driver: e.driver, Images: host, Usage: usage.New(nil, e.driver, slog.Default()), Logger: slog.Default(),
 		Context: group.Context(),

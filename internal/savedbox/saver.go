@@ -16,7 +16,7 @@ import (
 type Saver struct {
 	driver          driver.Driver
 	saved           *checkpoint.Store
-	fetch           func(*box.Box) error
+	fetch           func(context.Context, *box.Box) error
 	interrupter     *execution.Interrupter
 	transferTimeout time.Duration
 }
@@ -24,7 +24,7 @@ type Saver struct {
 // NewSaver returns a saver, whose interrupter ends the processes of a box whose memory is not saved. Fetch brings the state of a
 // paused box to the disk. It waits
 // for transferTimeout for transfers of files, whose connections a save breaks.
-func NewSaver(d driver.Driver, saved *checkpoint.Store, fetch func(*box.Box) error, interrupter *execution.Interrupter, transferTimeout time.Duration) *Saver {
+func NewSaver(d driver.Driver, saved *checkpoint.Store, fetch func(context.Context, *box.Box) error, interrupter *execution.Interrupter, transferTimeout time.Duration) *Saver {
 	return &Saver{driver: d, saved: saved, fetch: fetch, interrupter: interrupter, transferTimeout: transferTimeout}
 }
 
@@ -104,7 +104,7 @@ func (s *Saver) SaveTo(b *box.Box, path string, opts driver.CheckpointOptions) e
 	case sandbox.Running:
 		return s.Save(b, path, opts)
 	case sandbox.Paused:
-		if err := s.fetch(b); err != nil {
+		if err := s.fetch(b.Context(), b); err != nil {
 			return err
 		}
 		return s.saved.Copy(s.saved.Path(b.ID, sb.Saved), path)

@@ -35,6 +35,7 @@ type disk struct {
 	dir     string
 	cfg     eviction.Config
 	ballast *ballast.Ballast
+	space   *ballast.Budget    // for large files that come over the network
 	store   *store.Store       // nil before attach, like the other fields here
 	images  *image.Store       //
 	service *lifecycle.Service //
@@ -55,7 +56,7 @@ func openDisk(ctx context.Context, cfg config.Config, accept bool, log *slog.Log
 	if err != nil {
 		return nil, err
 	}
-	d := &disk{dir: cfg.StateDir, ballast: b, log: log, cfg: evictionConfig(cfg), quarantine: OpenQuarantine(cfg), limits: quarantineLimits(cfg)}
+	d := &disk{dir: cfg.StateDir, ballast: b, space: ballast.NewBudget(int64(cfg.MinFreeDisk)), log: log, cfg: evictionConfig(cfg), quarantine: OpenQuarantine(cfg), limits: quarantineLimits(cfg)}
 	short := func() (bool, error) {
 		free, err := ballast.Free(d.dir)
 		return free.Bytes < startSpace || free.Inodes == 0, err

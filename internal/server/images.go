@@ -164,7 +164,7 @@ func (p *parts) openImages(ctx context.Context, cfg config.Config, registries *r
 	opts := imageOptions(cfg, p.store, registries, log)
 	if cfg.Archive.URL != "" {
 		stored := storedImagesConfig(cfg)
-		stored.Installation = p.instance
+		stored.Installation, stored.Space = p.instance, p.disk.space
 		archives := p.store.Sandboxes.Archives()
 		if p.storedImages, err = imagearchive.Open(ctx, stored, imagearchive.Deps{
 			Records: imagerows.NewStored(p.store.DB), Used: archives.Any, Needed: archives.Images, Confirm: p.store.Confirm, Logger: log,

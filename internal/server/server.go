@@ -340,6 +340,7 @@ func (p *parts) settings(ctx context.Context, cfg config.Config, log *slog.Logge
 		s.Lifecycle.PromiseNow = func() quota.Promise { return p.workersPromise(cfg) }
 	}
 	s.Lifecycle.Archive.Installation, s.Output.Installation = p.instance, p.instance
+	s.Lifecycle.Archive.Space, s.Output.Space = p.disk.space, p.disk.space
 	if s.Lifecycle.NetworkCA, err = readCA(cfg.Network.CAFile); err != nil {
 		return services.Config{}, err
 	}

@@ -81,7 +81,7 @@ func (p *parts) awaitWorkers(ctx context.Context, cfg config.Config, log *slog.L
 		LostAfter: cfg.Worker.LostAfter.Std(),
 		Supplier:  supplier,
 		BringMax:  int64(cfg.Kubernetes.DiskOverhead) / 2,
-		Remote:    remote.Config{Installation: p.instance, Epoch: p.generation, Saved: savedFiles{}, OpenRootfs: p.openRootfs, MinFreeDisk: int64(cfg.MinFreeDisk), Log: log},
+		Remote:    remote.Config{Installation: p.instance, Epoch: p.generation, Saved: savedFiles{}, OpenRootfs: p.openRootfs, Space: p.disk.space, Log: log},
 		Limit:     func(memory int64) int64 { return capacity.Machine{MemoryBytes: memory}.Promise(policy).MemoryBytes },
 	})
 	if err != nil {

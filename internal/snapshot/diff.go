@@ -198,7 +198,7 @@ func (s *Service) readAlone(ctx context.Context, b *box.Box, into *layerNames) e
 			}
 			return err
 		case sandbox.Paused:
-			if err := s.archives.Fetch(b); err != nil {
+			if err := s.archives.Fetch(ctx, b); err != nil {
 				return err
 			}
 			return s.readPaused(ctx, &sb, into)

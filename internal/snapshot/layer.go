@@ -33,7 +33,7 @@ func (s *Service) writeFiles(b *box.Box, into *os.File) (base string, err error)
 			defer b.BeginSave()() // the sandbox stands still, and connections may time out
 			return reader.WriteLayer(ctx, b.ID, into)
 		case sandbox.Paused:
-			if err := s.archives.Fetch(b); err != nil {
+			if err := s.archives.Fetch(b.Context(), b); err != nil {
 				return err
 			}
 			return s.writePaused(ctx, reader, &sb, into)

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -17,7 +18,6 @@ import (
 	"github.com/modbox/modbox/internal/ballast"
 	"github.com/modbox/modbox/internal/broadcast"
 	"github.com/modbox/modbox/internal/driver"
-	"github.com/modbox/modbox/internal/driver/remote/rootcache"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -33,8 +33,8 @@ type Config struct {
 	Saved Saved
 	// OpenRootfs opens the content of a root filesystem, with its digest and the path of its file; nil opens the file.
 	OpenRootfs func(ctx context.Context, digest, path string) (io.ReadCloser, error)
-	// MinFreeDisk is the number of bytes of the disk that checkpoints of the worker leave free, at least [rootcache.SpareBytes].
-	MinFreeDisk int64
+	// Space is the space of the disk for checkpoints of the worker; nil for a budget of its own.
+	Space *ballast.Budget
 	// Patience is how long a call other than Wait and Checkpoint waits for a worker; 0 means 30 seconds.
 	Patience time.Duration
 	Log      *slog.Logger
@@ -67,7 +67,6 @@ type Driver struct {
 
 	*saveQueue
 	stager *stager
-	space  ballast.Reservations // on the disk of checkpoints
 
 	connected broadcast.Broadcast // there is another session
 
@@ -105,7 +104,7 @@ func New(cfg Config) *Driver {
 	if cfg.Patience == 0 {
 		cfg.Patience = defaultPatience
 	}
-	cfg.MinFreeDisk = max(cfg.MinFreeDisk, rootcache.SpareBytes)
+	cfg.Space = cmp.Or(cfg.Space, ballast.NewBudget(0))
 	d := &Driver{
 		cfg: cfg, id: rand.Text(),
 		dials: semaphore.NewWeighted(maxDials), agentDials: semaphore.NewWeighted(maxAgentDials),

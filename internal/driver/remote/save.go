@@ -35,7 +35,7 @@ func (d *Driver) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts
 		return err
 	}
 	defer stream.Reset()
-	if err := keepCheckpoint(ctx, stream, dir, opts, spaceOn(&d.space, filepath.Dir(dir), d.cfg.MinFreeDisk)); err != nil {
+	if err := keepCheckpoint(ctx, stream, dir, opts, spaceOn(d.cfg.Space, filepath.Dir(dir))); err != nil {
 		return err
 	}
 	var last response

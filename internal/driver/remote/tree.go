@@ -200,15 +200,9 @@ func (c counting) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// spaceOn reserves bytes on the disk of dir, on which keep bytes stay free. Errors: DiskFull.
-func spaceOn(all *ballast.Reservations, dir string, keep int64) func(n int64) (*ballast.Reservation, error) {
-	return func(n int64) (*ballast.Reservation, error) {
-		r, missing, err := all.Reserve(dir, n, keep)
-		if err == nil && missing > 0 {
-			err = sandbox.Errorf(sandbox.DiskFull, "the host's disk is too full to save the sandbox, which takes %s", sandbox.ShowBytes((n+1<<20-1)>>20<<20))
-		}
-		return r, err
-	}
+// spaceOn reserves bytes of a budget for files in dir. Errors: DiskFull.
+func spaceOn(space *ballast.Budget, dir string) func(n int64) (*ballast.Reservation, error) {
+	return func(n int64) (*ballast.Reservation, error) { return space.Reserve(dir, n, "save the sandbox") }
 }
 
 // transferError gives an error of a transfer its code: it says nothing about what was sent.

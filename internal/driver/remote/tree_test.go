@@ -22,7 +22,7 @@ func TestReceiveTree(t *testing.T) {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		err := receiveTree(&sent, dir, limits, spaceOn(&ballast.Reservations{}, dir, 0))
+		err := receiveTree(&sent, dir, limits, spaceOn(ballast.NewBudget(0), dir))
 		if entries, rerr := os.ReadDir(filepath.Dir(dir)); rerr != nil || len(entries) != 1 {
 			t.Errorf("beside the directory: %v, %v", entries, rerr)
 		}

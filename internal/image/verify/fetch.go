@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
@@ -33,6 +34,19 @@ func (v *Verifier) isAway(digest, name string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
+// IsAway reports whether the root filesystem with a digest, or another below it, is in an object store and not on the disk.
+func (v *Verifier) IsAway(digest string) bool {
+	if v.away == nil {
+		return false
+	}
+	ix, err := v.Index.Load()
+	if err != nil {
+		return false // Verify says why
+	}
+	rec := ix.ByDigest(digest)
+	return rec != nil && slices.ContainsFunc(append([]string{rec.Digest}, rec.Below...), func(digest string) bool { return v.isAway(digest, v.Path(digest)) })
+}
+
 // Blobs fetches the missing blobs of a record's OCI image. Errors: Unavailable; DiskFull.
 func (v *Verifier) Blobs(ctx context.Context, rec *index.Record) error {
 	if v.away == nil {
@@ -47,7 +61,7 @@ func (v *Verifier) Blobs(ctx context.Context, rec *index.Record) error {
 		if !v.isAway(digest, name) {
 			continue
 		}
-		err := v.once(ctx, digest, func(ctx context.Context) error {
+		err := v.fetching.Do(ctx, digest, func(ctx context.Context) error {
 			return v.fetchTo(ctx, rec, digest, func(part string) error { return durable.Move(part, name) })
 		})
 		if err != nil {
@@ -65,21 +79,9 @@ func notFetched(ctx context.Context, what string, err error) error {
 	return sandbox.Wrap(sandbox.Unavailable, err, "%s", sandbox.Explain(what+" is not on the disk of the server", err))
 }
 
-// once calls fetch once for all callers who wait for the file with a digest, until ctx ends.
-func (v *Verifier) once(ctx context.Context, digest string, fetch func(context.Context) error) error {
-	// All waiters share the result, so the context of none of them ends the work.
-	done := v.fetching.DoChan(digest, func() (any, error) { return nil, fetch(context.WithoutCancel(ctx)) })
-	select {
-	case r := <-done:
-		return r.Err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// fetch brings the file of a record's root filesystem to the disk.
+// fetch brings the file of a record's root filesystem to the disk. Callers who want it share the work, which ends when none waits any more.
 func (v *Verifier) fetch(ctx context.Context, rec *index.Record) error {
-	return v.once(ctx, rec.Digest, func(ctx context.Context) error {
+	return v.fetching.Do(ctx, rec.Digest, func(ctx context.Context) error {
 		ix, err := v.Index.Load()
 		if err != nil {
 			return err

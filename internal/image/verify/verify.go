@@ -13,6 +13,7 @@ import (
 	"github.com/modbox/modbox/internal/image/integrity"
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/sharedcall"
 	"golang.org/x/sync/singleflight"
 	"gvisor.dev/gvisor/pkg/cleanup"
 )
@@ -28,7 +29,8 @@ type Verifier struct {
 	mu       sync.Mutex
 	verified map[string]bool // guarded by mu; digests whose file was checked by this Store
 
-	verifying, fetching singleflight.Group // by digest
+	verifying singleflight.Group       // by digest
+	fetching  sharedcall.Group[string] // by digest
 }
 
 // Files are the files of images.

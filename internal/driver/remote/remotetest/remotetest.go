@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modbox/modbox/internal/ballast"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/remote"
 	"github.com/modbox/modbox/internal/driver/remote/rootcache"
@@ -135,7 +136,7 @@ func (r *Rig) Control() Staging { return Staging{r.control.Load()} }
 // NewControl returns a control plane for Use.
 func (r *Rig) NewControl() *remote.Driver {
 	r.Epoch++
-	return remote.New(remote.Config{Installation: installation, Epoch: r.Epoch, Saved: r.saved, MinFreeDisk: r.MinFreeDisk, Patience: testTimeout, Log: slog.New(slog.DiscardHandler)})
+	return remote.New(remote.Config{Installation: installation, Epoch: r.Epoch, Saved: r.saved, Space: ballast.NewBudget(r.MinFreeDisk), Patience: testTimeout, Log: slog.New(slog.DiscardHandler)})
 }
 
 // Use gives the next connections of the worker to a control plane.
