@@ -46,13 +46,14 @@ type Catalogue interface {
 	Choose(ctx context.Context, ws sandbox.WorkspaceID, want catalogue.Wanted) (catalogue.Choice, error)
 }
 
-// Images finds root filesystems.
+// Images finds root filesystems of snapshots.
 type Images interface {
-	// Resolve returns the image of a digest and the path of its root filesystem. Errors: NotFound.
-	Resolve(ctx context.Context, digest string) (spec.Image, string, error)
+	// Planned returns the image of a digest. It does not wait for files that the start fetches from an object store. Errors: NotFound; Unavailable
+	// when a file on the disk is damaged.
+	Planned(ctx context.Context, digest string) (spec.Image, error)
 }
 
-// Deps are the parts that a planner asks. All must be set.
+// Deps are the parts that a planner asks. All must be set, but Images where there are no snapshots.
 type Deps struct {
 	Catalogue Catalogue
 	Images    Images
@@ -230,7 +231,7 @@ func (p *Planner) fromSnapshot(ctx context.Context, c sandbox.Caller, req *Reque
 	if err != nil {
 		return sandbox.Creation{}, err
 	}
-	img, _, err := p.deps.Images.Resolve(ctx, sn.Digest)
+	img, err := p.deps.Images.Planned(ctx, sn.Digest)
 	if err != nil {
 		return sandbox.Creation{}, fmt.Errorf("root filesystem of snapshot %s: %w", sn.ID, err)
 	}

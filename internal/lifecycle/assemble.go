@@ -213,7 +213,7 @@ func (s *Service) change(deps *Deps, made *parts) {
 		metrics: s.metrics,
 	}
 	s.planner = creation.New(*cfg.planning(), creation.Deps{
-		Catalogue: deps.Catalogue, Images: deps.Images, Quotas: s.quotas, Prepare: s.prepare, Snapshots: s.snapshots, Networks: s.networks, Saved: s.saved,
+		Catalogue: deps.Catalogue, Images: deps.Layers, Quotas: s.quotas, Prepare: s.prepare, Snapshots: s.snapshots, Networks: s.networks, Saved: s.saved,
 	})
 	s.provisioner = &provisioner{
 		prepare: s.prepare, starter: made.starter, states: made.states, ender: s.ender, timers: s.timers, layers: deps.Layers,

@@ -97,6 +97,11 @@ func (c *images) Resolve(_ context.Context, ref string) (spec.Image, string, err
 	return img, "/nowhere/" + img.Digest, err
 }
 
+func (c *images) Planned(ctx context.Context, ref string) (spec.Image, error) {
+	img, _, err := c.Resolve(ctx, ref)
+	return img, err
+}
+
 func (c *images) Lookup(_ context.Context, ref string) (spec.Image, error) {
 	c.mu.Lock()
 	removed := c.removed

@@ -67,6 +67,7 @@ type Catalogue interface {
 
 // Layers makes, reads and removes root filesystems.
 type Layers interface {
+	creation.Images
 	prepare.Layers
 	snapshot.Layers
 }

@@ -2,6 +2,7 @@ package prepare
 
 import (
 	"context"
+	"strings"
 	"sync"
 
 	"github.com/modbox/modbox/internal/audit"
@@ -186,6 +187,9 @@ func (s *Service) Ensure(ctx context.Context, ref string, who registry.Puller, p
 	img, rootfs, err := s.images.Resolve(ctx, ref)
 	if err == nil && !s.images.Stale(ref, who) {
 		return img, rootfs, nil
+	}
+	if err != nil && strings.HasPrefix(ref, "sha256:") { // no registry and no recipe brings it back
+		return spec.Image{}, "", err
 	}
 	_, err = s.share(ctx, s.pulls, who.Workspace, taskKey("image", ref, who), progress, func(ctx context.Context, progress func(phase.Event)) (spec.Image, error) {
 		img, _, err := s.images.Ensure(ctx, ref, who, progress)

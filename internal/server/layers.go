@@ -18,6 +18,15 @@ type layers struct{ images *image.Store }
 
 var _ lifecycle.Layers = layers{}
 
+// Planned implements [lifecycle.Layers].
+func (l layers) Planned(ctx context.Context, digest string) (spec.Image, error) {
+	if l.images.Verifier().IsAway(digest) {
+		return l.images.Lookup(ctx, digest)
+	}
+	img, _, err := l.images.Resolve(ctx, digest)
+	return img, err
+}
+
 // Collect implements [lifecycle.Layers].
 func (l layers) Collect(ctx context.Context, inUse func(context.Context) ([]string, error)) (int64, error) {
 	return l.images.Removal().Prune(ctx, inUse)

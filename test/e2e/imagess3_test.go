@@ -68,8 +68,9 @@ func TestImagesInS3(t *testing.T) {
 	if n := s.Metric(`modbox_stored_images_moved_bytes_total{direction="fetched"}`); n != 0 {
 		t.Errorf("%v bytes are fetched before a sandbox needs them", n)
 	}
-	if _, err := s.Sandboxes.Create(t.Context(), client.CreateOptions{Snapshot: last.ID, WaitUpTo: time.Minute}); !client.IsCode(err, client.Unavailable) || !strings.Contains(err.Error(), "damaged") {
-		t.Errorf("create from a snapshot without a part = %v, want unavailable", err)
+	failed, err := s.Sandboxes.Create(t.Context(), client.CreateOptions{Snapshot: last.ID, WaitUpTo: 5 * time.Minute})
+	if err != nil || failed.Cause == nil || failed.Cause.Code != "image" || !strings.Contains(failed.Cause.Message, "damaged in the object store") {
+		t.Errorf("create from a snapshot without a part = %+v, %v, want the cause image", failed, err)
 	}
 	if err := os.Rename(part+".away", part); err != nil {
 		t.Fatal(err)

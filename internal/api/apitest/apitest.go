@@ -324,6 +324,10 @@ func (i images) Resolve(_ context.Context, ref string) (spec.Image, string, erro
 
 func (i images) rootfs() string { return cmp.Or(i.root, "/nowhere/root.erofs") }
 
+func (i images) Planned(ctx context.Context, ref string) (spec.Image, error) {
+	return i.Lookup(ctx, ref)
+}
+
 func (i images) Lookup(ctx context.Context, ref string) (spec.Image, error) {
 	img, _, err := i.Resolve(ctx, ref)
 	return img, err
