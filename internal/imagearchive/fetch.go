@@ -56,6 +56,7 @@ func (s *Service) Fetch(ctx context.Context, ws sandbox.WorkspaceID, digest, pat
 	case errors.Is(err, errAway):
 	case code == sandbox.NotFound || code == sandbox.Invalid:
 		s.moved.damaged.Inc()
+		s.damaged(ctx, digest)
 		s.log.Error("a stored file of an image is missing or damaged", "digest", digest, "error", err)
 		return sandbox.Wrap(sandbox.Unsupported, err, "it is missing or damaged in the object store")
 	}

@@ -148,6 +148,12 @@ func (f *fixture) snapshot(base, name, content string) image.Committed {
 	return f.commit(image.CommitRequest{Base: base, User: "ws", Alone: true}, map[string]string{name: content})
 }
 
+// commitAlone makes an image of one file, and returns its digest.
+func (f *fixture) commitAlone(name, content string) string {
+	f.t.Helper()
+	return f.commit(image.CommitRequest{User: "ws", Alone: true}, map[string]string{name: content}).Digest
+}
+
 // finish makes a built image of a layer.
 func (f *fixture) finish(layer, tag string) image.Committed {
 	f.t.Helper()

@@ -1,7 +1,10 @@
 package imagearchive
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"time"
 
@@ -57,10 +60,48 @@ func wanted(ix *index.Index, needed []string) []image {
 	return list
 }
 
-// isStored reports whether all files of an image are stored.
+// origin says from where a file of an image is sent.
+type origin int
+
+const (
+	// none is the origin of a file that is stored, and of a file whose only copy is damaged.
+	none origin = iota
+	// disk is the origin of a file that is not stored, or whose copy is damaged or another installation's, which may remove it.
+	disk
+	// bucket is the origin of a file that another installation has stored, and that is not on the disk.
+	bucket
+)
+
+// originOf returns the origin of the file with a digest and a path, and its record, if it has one.
+func (s *Service) originOf(digest, name string) (origin, index.StoredFile) {
+	f, has := s.find(digest)
+	if !has {
+		return disk, f
+	}
+	isOwn := f.Content == "" || f.By == s.cfg.Installation
+	if isOwn && f.DamagedAt.IsZero() {
+		return none, f
+	}
+	_, err := os.Lstat(name)
+	switch {
+	case err == nil:
+		return disk, f
+	case errors.Is(err, fs.ErrNotExist) && !isOwn && f.DamagedAt.IsZero():
+		return bucket, f
+	}
+	return none, f
+}
+
+// isStored reports whether no file of an image is to be sent.
 func (s *Service) isStored(img image, m *manifests) bool {
+	if from, _ := s.originOf(img.Digest, m.files.Path(img.Digest)); from != none {
+		return false
+	}
 	digests, err := m.digests(img.Record)
-	return err == nil && s.Has(img.Digest) && !slices.ContainsFunc(digests, func(d string) bool { return !s.Has(d) })
+	return err == nil && !slices.ContainsFunc(digests, func(d string) bool {
+		from, _ := s.originOf(d, m.files.Layout.Blob(v1.Hash{Algorithm: "sha256", Hex: hexOf(d)}))
+		return from != none
+	})
 }
 
 // manifests remembers the blobs of images.

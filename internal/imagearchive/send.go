@@ -181,6 +181,10 @@ type local struct {
 	index.StoredFile
 	path string
 	data []byte // of a blob for the database
+	// again says that the copy in the object store is damaged.
+	again bool
+	// from is another installation, whose copy is copied; "" for a file on the disk.
+	from string
 }
 
 // send stores the files of an image that are not stored, and records that.
@@ -215,7 +219,7 @@ func (d *sender) send(ctx context.Context, img image) error {
 		records = append(records, f.StoredFile)
 		if f.Content == "" {
 			data[f.Digest] = f.data
-		} else if own[f.Content] && !d.s.hasContent(f.Content) {
+		} else if own[f.Content] && (f.again || !d.s.hasContent(f.Content)) {
 			own[f.Content] = false // another file of the image may have the content
 			if err := d.s.sendFile(ctx, objects, &f); err != nil {
 				return err
@@ -249,29 +253,39 @@ func (s *Service) takeBack(ctx context.Context, files []index.StoredFile) error 
 	return s.mark(ctx, released, time.Time{})
 }
 
-// list returns the files of an image: first the files that are not stored, which it checks. Errors: Conflict when a file is damaged.
+// list returns the files of an image: first the files that are to be sent, which it checks if they are on the disk. Errors: Conflict when a file is
+// damaged.
 func (d *sender) list(ctx context.Context, img image) (list []local, stored []index.StoredFile, err error) {
 	seen := map[string]bool{}
-	isNew := func(digest string) bool {
+	isOnDisk := func(digest, name string) bool { // and is to be sent from there
 		if seen[digest] {
 			return false
 		}
 		seen[digest] = true
-		f, has := d.s.find(digest)
-		if has {
+		from, f := d.s.originOf(digest, name)
+		switch from {
+		case none:
 			stored = append(stored, f)
+		case bucket:
+			own := f
+			own.By, own.ReleasedAt = d.s.cfg.Installation, time.Time{}
+			list = append(list, local{StoredFile: own, from: f.By})
 		}
-		return !has
+		return from == disk
 	}
 	add := func(digest, content, name string, size int64, data []byte) {
-		list = append(list, local{index.StoredFile{Digest: digest, Content: content, SizeBytes: size, Workspace: img.workspace, By: d.s.cfg.Installation}, name, data})
+		f, _ := d.s.find(digest)
+		list = append(list, local{
+			StoredFile: index.StoredFile{Digest: digest, Content: content, SizeBytes: size, Workspace: img.workspace, By: d.s.cfg.Installation},
+			path:       name, data: data, again: !f.DamagedAt.IsZero(),
+		})
 	}
-	if isNew(img.Digest) {
+	if name := d.files.Path(img.Digest); isOnDisk(img.Digest, name) {
 		content, err := d.content(ctx, img.Record)
 		if err != nil {
 			return nil, nil, err
 		}
-		add(img.Digest, content, d.files.Path(img.Digest), img.SizeBytes, nil)
+		add(img.Digest, content, name, img.SizeBytes, nil)
 	}
 	all, err := blobs(d.files, img.Record)
 	if err != nil {
@@ -279,7 +293,7 @@ func (d *sender) list(ctx context.Context, img image) (list []local, stored []in
 	}
 	for i, b := range all {
 		digest, name := b.Digest.String(), d.files.Layout.Blob(b.Digest)
-		if !isNew(digest) {
+		if !isOnDisk(digest, name) {
 			continue
 		}
 		got, size, err := hashFile(ctx, name)
@@ -332,22 +346,22 @@ func hashFile(ctx context.Context, name string) (sum string, size int64, err err
 // parts returns the number of parts of a file.
 func parts(size int64) int { return int((size + object.ChunkBytes - 1) / object.ChunkBytes) }
 
-// sendFile sends the parts of a file that the object store does not have.
+// sendFile sends the parts of a file that the object store does not have, or all of a damaged file.
 func (s *Service) sendFile(ctx context.Context, objects *object.Store, file *local) error {
 	name, have := nameOf(s.cfg.Installation, file.Content), map[int]bool{}
 	if err := objects.List(ctx, name+".", func(o object.Object) error { // of an earlier upload
 		if n, err := strconv.Atoi(strings.TrimPrefix(path.Ext(o.Key), ".")); err == nil {
-			have[n] = true
+			have[n] = !file.again
 		}
 		return nil
 	}); err != nil {
 		return err
 	}
-	f, err := os.Open(file.path)
+	read, closeFile, err := s.open(ctx, objects, file)
 	if err != nil {
-		return unreadable(err)
+		return err
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer closeFile()
 	g, within := errgroup.WithContext(ctx)
 	g.SetLimit(uploadParts)
 	for n := range parts(file.SizeBytes) {
@@ -358,12 +372,10 @@ func (s *Service) sendFile(ctx context.Context, objects *object.Store, file *loc
 			continue
 		}
 		g.Go(func() error {
-			at := int64(n) * object.ChunkBytes
-			data := make([]byte, min(object.ChunkBytes, file.SizeBytes-at))
-			if _, err := f.ReadAt(data, at); err != nil {
-				return unreadable(err)
+			data, err := read(within, n)
+			if err == nil {
+				err = objects.Put(within, object.PartKey(name, n), data)
 			}
-			err := objects.Put(within, object.PartKey(name, n), data)
 			if err == nil {
 				s.moved.bytes.WithLabelValues("sent").Add(float64(len(data)))
 			}
@@ -374,4 +386,65 @@ func (s *Service) sendFile(ctx context.Context, objects *object.Store, file *loc
 		return err
 	}
 	return objects.FlushParts(name) // also after an earlier upload that did not come so far
+}
+
+// partReader returns a part of a file.
+type partReader func(ctx context.Context, n int) ([]byte, error)
+
+// open returns a reader of a file, on the disk or in the object store.
+func (s *Service) open(ctx context.Context, objects *object.Store, file *local) (_ partReader, closeFile func(), err error) {
+	if file.from != "" {
+		read, err := s.openCopy(ctx, objects, file)
+		return read, func() {}, err
+	}
+	f, err := os.Open(file.path)
+	if err != nil {
+		return nil, nil, unreadable(err)
+	}
+	return func(_ context.Context, n int) ([]byte, error) {
+		at := int64(n) * object.ChunkBytes
+		data := make([]byte, min(object.ChunkBytes, file.SizeBytes-at))
+		if _, err := f.ReadAt(data, at); err != nil {
+			return nil, unreadable(err)
+		}
+		return data, nil
+	}, func() { _ = f.Close() }, nil // it was only read
+}
+
+// openCopy returns a reader of a file that another installation has stored, which it reads first to check it: parts that are there are not checked
+// later. Errors: Conflict when it is damaged.
+func (s *Service) openCopy(ctx context.Context, objects *object.Store, file *local) (partReader, error) {
+	name, whole, sums := nameOf(file.from, file.Content), sha256.New(), [][sha256.Size]byte(nil)
+	part := func(ctx context.Context, n int) ([]byte, error) {
+		data, err := objects.Part(ctx, name, n)
+		if code := sandbox.CodeOf(err); code == sandbox.NotFound || code == sandbox.Invalid {
+			return nil, s.lost(ctx, file, err)
+		}
+		return data, err
+	}
+	for n := range parts(file.SizeBytes) {
+		data, err := part(ctx, n)
+		if err != nil {
+			return nil, err
+		}
+		_, _ = whole.Write(data) // never fails
+		sums = append(sums, sha256.Sum256(data))
+	}
+	if hex.EncodeToString(whole.Sum(nil)) != file.Content {
+		return nil, s.lost(ctx, file, errors.New("its parts belong to another file"))
+	}
+	return func(ctx context.Context, n int) ([]byte, error) {
+		data, err := part(ctx, n)
+		if err == nil && sha256.Sum256(data) != sums[n] {
+			err = s.lost(ctx, file, errors.New("a part has changed"))
+		}
+		return data, err
+	}, nil
+}
+
+// lost records that the copy of another installation, which is the only one, is damaged, and returns the error of sending it.
+func (s *Service) lost(ctx context.Context, file *local, err error) error {
+	s.moved.damaged.Inc()
+	s.damaged(ctx, file.Digest)
+	return sandbox.Wrap(sandbox.Conflict, err, "a file of the image that another installation has stored is missing or damaged")
 }

@@ -71,6 +71,8 @@ type Records interface {
 	Add(ctx context.Context, files []index.StoredFile, blobs map[string][]byte) error
 	// Release records that no image needs files since a time, or with the zero time that images need them.
 	Release(ctx context.Context, digests []string, at time.Time) error
+	// Damaged records when a file in the object store was found damaged or incomplete. Add ends that.
+	Damaged(ctx context.Context, digest string, at time.Time) error
 	// Forget deletes the record of a file.
 	Forget(ctx context.Context, digest string) error
 	// Blob returns the content of a blob that the database has. Errors: NotFound.
@@ -208,6 +210,21 @@ func (s *Service) hold(own, stored []string) (release func(), ok bool) {
 
 // holdName names a file for hold: files with one content are one.
 func holdName(f *index.StoredFile) string { return cmp.Or(f.Content, f.Digest) }
+
+// damaged records that a file in the object store is damaged or incomplete.
+func (s *Service) damaged(ctx context.Context, digest string) {
+	at := time.Now().UTC()
+	if err := s.deps.Records.Damaged(ctx, digest, at); err != nil {
+		s.failed(ctx, "damage of a stored file of an image not recorded", err)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f, has := s.stored[digest]; has {
+		f.DamagedAt = at
+		s.stored[digest] = f
+	}
+}
 
 // hasContent reports whether a file with a content is stored by this installation.
 func (s *Service) hasContent(content string) bool {

@@ -20,4 +20,6 @@ type StoredFile struct {
 	By string
 	// ReleasedAt is the time since which no image needs the file.
 	ReleasedAt time.Time
+	// DamagedAt is the time when the file in the object store was found damaged or incomplete; zero for never.
+	DamagedAt time.Time
 }

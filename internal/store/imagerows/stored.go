@@ -24,11 +24,11 @@ func NewStored(db *database.DB) Stored { return Stored{db} }
 // All returns all records.
 func (s Stored) All(ctx context.Context) ([]index.StoredFile, error) {
 	list, err := database.Collect(ctx, s.db.Reader(), func(row database.Scanner) (f index.StoredFile, err error) {
-		var released int64
-		err = row.Scan(&f.Digest, &f.Content, &f.SizeBytes, &f.Workspace, &f.By, &released)
-		f.ReleasedAt = database.FromNanos(released)
+		var released, damaged int64
+		err = row.Scan(&f.Digest, &f.Content, &f.SizeBytes, &f.Workspace, &f.By, &released, &damaged)
+		f.ReleasedAt, f.DamagedAt = database.FromNanos(released), database.FromNanos(damaged)
 		return f, err
-	}, "SELECT digest, content, size_bytes, workspace_id, stored_by, released_at FROM stored_files")
+	}, "SELECT digest, content, size_bytes, workspace_id, stored_by, released_at, damaged_at FROM stored_files")
 	if err != nil {
 		return nil, fmt.Errorf("list the stored files of images: %w", err)
 	}
@@ -40,7 +40,7 @@ func (s Stored) Add(ctx context.Context, files []index.StoredFile, blobs map[str
 	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		for _, f := range files {
 			if _, err := tx.ExecContext(ctx, `INSERT INTO stored_files (digest, content, size_bytes, workspace_id, stored_by, data) VALUES ($1, $2, $3, $4, $5, $6)
-				ON CONFLICT (digest) DO UPDATE SET content = $2, size_bytes = $3, workspace_id = $4, stored_by = $5, data = $6, released_at = 0`,
+				ON CONFLICT (digest) DO UPDATE SET content = $2, size_bytes = $3, workspace_id = $4, stored_by = $5, data = $6, released_at = 0, damaged_at = 0`,
 				f.Digest, f.Content, f.SizeBytes, f.Workspace, f.By, blobs[f.Digest]); err != nil {
 				return err
 			}
@@ -65,6 +65,18 @@ func (s Stored) Release(ctx context.Context, digests []string, at time.Time) err
 	})
 	if err != nil {
 		return fmt.Errorf("record which stored files images need: %w", err)
+	}
+	return nil
+}
+
+// Damaged records when a file in the object store was found damaged.
+func (s Stored) Damaged(ctx context.Context, digest string, at time.Time) error {
+	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "UPDATE stored_files SET damaged_at = $1 WHERE digest = $2", database.Nanos(at), digest)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("record that a stored file is damaged: %w", err)
 	}
 	return nil
 }

@@ -49,7 +49,12 @@ func TestStoredFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("after Release")
-	want[0].ReleasedAt = time.Time{}
+	want[0].DamagedAt = time.Unix(8, 0).UTC()
+	if err := stored.Damaged(t.Context(), "sha256:a", want[0].DamagedAt); err != nil {
+		t.Fatal(err)
+	}
+	check("after Damaged")
+	want[0].ReleasedAt, want[0].DamagedAt = time.Time{}, time.Time{}
 	if err := stored.Add(t.Context(), want[:1], nil); err != nil {
 		t.Fatal(err)
 	}
