@@ -374,6 +374,39 @@ func TestBackupNeedsTheTakeoverOfImages(t *testing.T) {
 	}
 }
 
+// TestBackupSaysWhichImagesItLacks has needed images on the disk, in the object store alone, and below such an image.
+func TestBackupSaysWhichImagesItLacks(t *testing.T) {
+	dir := t.TempDir()
+	fill(t, dir, map[string]string{
+		"images/index.json": `{"version":3}`, "images/images/aa.erofs": "a",
+		"images/records/a.json": `{"digest":"sha256:aa","manifest":{"digest":"sha256:11"}}`, "images/records/b.json": `{"digest":"sha256:bb","below":["sha256:dd"]}`,
+	})
+	src := Source{
+		StateDir: dir, Store: fakeStore{}, Digests: fakeStore{digests: []string{"sha256:bb", "sha256:aa", "sha256:cc"}},
+		Stored: func(context.Context) ([]string, error) {
+			return []string{"sha256:aa", "sha256:bb", "sha256:dd", "sha256:ee"}, nil
+		},
+	}
+	for choice, want := range map[Images][]string{ImagesNeeded: {"sha256:bb", "sha256:dd"}, ImagesAll: {"sha256:bb", "sha256:dd"}, ImagesNone: nil} {
+		file := filepath.Join(t.TempDir(), "b")
+		m, err := Write(t.Context(), src, file, Options{Images: choice})
+		if err != nil || !slices.Equal(m.Away, want) {
+			t.Errorf("%s: Write = %q, %v, want %q", choice, m.Away, err, want)
+		}
+		if m, err = Check(t.Context(), file); err != nil || !slices.Equal(m.Away, want) {
+			t.Errorf("%s: the backup says %q, %v, want %q", choice, m.Away, err, want)
+		}
+		b := bucket(t, "file://"+t.TempDir(), "")
+		s, _, err := b.Write(t.Context(), src, Options{Images: choice})
+		if err == nil {
+			s, err = b.Get(t.Context(), s.ID)
+		}
+		if err != nil || !slices.Equal(s.Away, want) {
+			t.Errorf("%s: the backup in a bucket says %q, %v, want %q", choice, s.Away, err, want)
+		}
+	}
+}
+
 // A backup without the index of images would lack the images, or be useless.
 func TestBackupNeedsTheIndexOfImages(t *testing.T) {
 	dir := t.TempDir()

@@ -65,8 +65,10 @@ type Stored struct {
 	// Version of the program that made it.
 	Version string `json:"version"`
 	// Machine is the host name of the machine that made it.
-	Machine     string       `json:"machine"`
-	Images      Images       `json:"images"`
+	Machine string `json:"machine"`
+	Images  Images `json:"images"`
+	// Away is as of [Manifest.Away].
+	Away        []string     `json:"images_in_object_store,omitempty"`
 	Checkpoints bool         `json:"checkpoints"`
 	Files       []StoredFile `json:"files"`
 }
@@ -140,6 +142,10 @@ func (b *Bucket) Write(ctx context.Context, src Source, o Options) (s Stored, se
 		return s, sent, err
 	}
 	defer u.Close()
+	away, err := src.away(ctx, o)
+	if err != nil {
+		return s, sent, err
+	}
 	work, release, err := gather(ctx, src, o)
 	if err != nil {
 		return s, sent, err
@@ -149,6 +155,7 @@ func (b *Bucket) Write(ctx context.Context, src Source, o Options) (s Stored, se
 	if err != nil {
 		return s, sent, err
 	}
+	s.Away = away
 	err = eachFile(work, func(path, name string) error {
 		f, err := store(ctx, u, path, name)
 		if err == nil {

@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -46,6 +47,44 @@ func linkImages(from, to string, digests []string) error {
 		}
 	}
 	return errors.Join(store.writeLayout(), store.link("index.json"))
+}
+
+// away returns the root filesystems that are needed, and that only the object store has. A backup does not have them.
+func (src *Source) away(ctx context.Context, o Options) (away []string, err error) {
+	if src.Stored == nil || o.Images == ImagesNone {
+		return nil, nil
+	}
+	stored, err := src.Stored(ctx)
+	if err != nil || len(stored) == 0 {
+		return nil, err
+	}
+	needed, err := src.Digests.DigestsInUse(ctx)
+	if err != nil {
+		return nil, err
+	}
+	store := imageStore{from: filepath.Join(src.StateDir, images)}
+	entries, err := os.ReadDir(filepath.Join(store.from, descriptors))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if needed, err = store.withBelow(entries, needed); err != nil {
+		return nil, err
+	}
+	slices.Sort(needed)
+	for _, digest := range slices.Compact(needed) {
+		if !slices.Contains(stored, digest) {
+			continue
+		}
+		if _, err := os.Lstat(filepath.Join(store.from, rootfsPath(digest))); errors.Is(err, fs.ErrNotExist) {
+			away = append(away, digest)
+		}
+	}
+	return away, nil
+}
+
+// rootfsPath is the name of a root filesystem in an image store.
+func rootfsPath(digest string) string {
+	return filepath.Join("images", strings.TrimPrefix(digest, "sha256:")+".erofs")
 }
 
 // withBelow adds to digests the digests below these root filesystems.
@@ -124,7 +163,7 @@ type imageStore struct {
 
 // take links an image: its root filesystem, and the blobs that its OCI manifest names.
 func (s *imageStore) take(digest, manifest string) error {
-	if err := s.link(filepath.Join("images", strings.TrimPrefix(digest, "sha256:")+".erofs")); err != nil {
+	if err := s.link(rootfsPath(digest)); err != nil {
 		return err
 	}
 	type blob struct {

@@ -55,10 +55,12 @@ type Manifest struct {
 	Format    int       `json:"format"`
 	CreatedAt time.Time `json:"created_at"`
 	// Version of the program that made it.
-	Version     string `json:"version"`
-	Images      Images `json:"images"`
-	Checkpoints bool   `json:"checkpoints"`
-	Files       []File `json:"files"`
+	Version string `json:"version"`
+	Images  Images `json:"images"`
+	// Away are the root filesystems that snapshots and sandboxes need and that only the object store has.
+	Away        []string `json:"images_in_object_store,omitempty"`
+	Checkpoints bool     `json:"checkpoints"`
+	Files       []File   `json:"files"`
 }
 
 // File is an entry of a backup.

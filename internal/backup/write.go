@@ -44,6 +44,8 @@ type Source struct {
 	KeyFile string
 	Store   Store
 	Digests Digests
+	// Stored returns the digests of the files of images that are in an object store; nil for none.
+	Stored  func(ctx context.Context) ([]string, error)
 	Version string
 }
 
@@ -63,12 +65,16 @@ func Write(ctx context.Context, src Source, to string, o Options) (m Manifest, e
 	if _, err := os.Lstat(to); err == nil {
 		return m, sandbox.Errorf(sandbox.Exists, "the file %s already exists", to)
 	}
+	away, err := src.away(ctx, o)
+	if err != nil {
+		return m, err
+	}
 	work, release, err := gather(ctx, src, o)
 	if err != nil {
 		return m, err
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	m = Manifest{Format: manifestFormat, CreatedAt: time.Now().UTC(), Version: src.Version, Images: o.Images, Checkpoints: !o.WithoutCheckpoints}
+	m = Manifest{Format: manifestFormat, CreatedAt: time.Now().UTC(), Version: src.Version, Images: o.Images, Away: away, Checkpoints: !o.WithoutCheckpoints}
 	if err := pack(ctx, work, to, &m); err != nil {
 		return m, fmt.Errorf("backup to %s: %w", to, err)
 	}

@@ -15,11 +15,19 @@ import (
 	"github.com/modbox/modbox/internal/object/bucketurl"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/store"
+	"github.com/modbox/modbox/internal/store/imagerows"
 )
 
 // BackupSource returns the parts of the state for a backup; version is the version of this program.
 func BackupSource(cfg config.Config, st *store.Store, version string) backup.Source {
-	return backup.Source{StateDir: cfg.StateDir, KeyFile: cfg.Secrets.KeyFile, Store: st, Digests: st.Snapshots, Version: version}
+	stored := func(ctx context.Context) (digests []string, err error) {
+		list, err := imagerows.NewStored(st.DB).All(ctx)
+		for _, f := range list {
+			digests = append(digests, f.Digest)
+		}
+		return digests, err
+	}
+	return backup.Source{StateDir: cfg.StateDir, KeyFile: cfg.Secrets.KeyFile, Store: st, Digests: st.Snapshots, Stored: stored, Version: version}
 }
 
 // OpenBackupBucket opens the bucket of the setting backup.url.
@@ -47,7 +55,8 @@ func backupSettings(cfg config.Config) backupPlan {
 func (p backupPlan) target(log *slog.Logger, source func() backup.Source) backup.Target {
 	if p.Bucket == "" {
 		return backup.Directory{Path: p.Directory, Keep: p.Keep, Log: log, Write: func(ctx context.Context, path string) error {
-			_, err := backup.Write(ctx, source(), path, p.Options)
+			m, err := backup.Write(ctx, source(), path, p.Options)
+			logAway(log, m.Away)
 			return err
 		}}
 	}
@@ -67,8 +76,16 @@ func (p backupPlan) target(log *slog.Logger, source func() backup.Source) backup
 		},
 		Write: func(ctx context.Context, b *backup.Bucket) (backup.Stored, error) {
 			s, _, err := b.Write(ctx, source(), p.Options)
+			logAway(log, s.Away)
 			return s, err
 		},
+	}
+}
+
+// logAway logs that a backup lacks images that only the object store has.
+func logAway(log *slog.Logger, digests []string) {
+	if len(digests) > 0 {
+		log.Info("a backup does not have images that only the object store has", "count", len(digests))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -85,12 +86,23 @@ func printBackup(env *base.Env, file string, m *backup.Manifest, aside string) e
 	if env.JSON {
 		return env.PrintJSON(map[string]any{
 			"file": file, "created_at": m.CreatedAt, "version": m.Version, "images": m.Images, "checkpoints": m.Checkpoints,
-			"files": len(m.Files), "size_bytes": m.Size(), "set_aside": aside,
+			"files": len(m.Files), "size_bytes": m.Size(), "set_aside": aside, "images_in_object_store": nonNil(m.Away),
 		})
 	}
+	sayAway(env, m.Away)
 	_, err := fmt.Fprintf(env.Stdout, "%s: %d files of %s\n", file, len(m.Files), humanize.IBytes(uint64(m.Size())))
 	return err
 }
+
+// sayAway says which images a backup does not have, because only the object store has them.
+func sayAway(env *base.Env, digests []string) {
+	if len(digests) > 0 {
+		fmt.Fprintf(env.Stderr, "The backup does not have %d images that only the object store has; a restored server needs its archive.url: %s\n", len(digests), strings.Join(digests, ", "))
+	}
+}
+
+// nonNil returns a list that is [] in JSON and not null.
+func nonNil(list []string) []string { return append([]string{}, list...) }
 
 // NewRestoreCommand returns the command "modbox restore".
 func NewRestoreCommand(env *base.Env) *cobra.Command {
@@ -184,6 +196,7 @@ func restoreFromBucket(ctx context.Context, env *base.Env, flags *bucketFlags, i
 		return env.PrintJSON(shown)
 	}
 	hint(env, aside)
+	sayAway(env, s.Away)
 	_, err = fmt.Fprintf(env.Stdout, "%s: %d files of %s\n", s.ID, len(s.Files), humanize.IBytes(uint64(s.Size())))
 	return err
 }

@@ -97,6 +97,7 @@ from ~/.aws, or from the machine's role. With backup.key_file the data is encryp
 				shown["sent_bytes"] = sent.SentBytes
 				return env.PrintJSON(shown)
 			}
+			sayAway(env, s.Away)
 			_, err = fmt.Fprintf(env.Stdout, "%s: %d files of %s, %s sent\n", s.ID, len(s.Files), humanize.IBytes(uint64(s.Size())), humanize.IBytes(uint64(sent.SentBytes)))
 			return err
 		},
@@ -111,7 +112,7 @@ from ~/.aws, or from the machine's role. With backup.key_file the data is encryp
 func storedJSON(s *backup.Stored) map[string]any {
 	return map[string]any{
 		"id": s.ID, "created_at": s.CreatedAt, "version": s.Version, "machine": s.Machine, "images": s.Images, "checkpoints": s.Checkpoints,
-		"files": len(s.Files), "size_bytes": s.Size(),
+		"files": len(s.Files), "size_bytes": s.Size(), "images_in_object_store": nonNil(s.Away),
 	}
 }
 
