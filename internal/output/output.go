@@ -62,6 +62,8 @@ type Config struct {
 type Records interface {
 	// Unstored returns at most limit executions that ended at a time or later and whose output is not stored, the oldest end first.
 	Unstored(ctx context.Context, since time.Time, limit int) ([]sandbox.Execution, error)
+	// Foreign returns at most limit executions whose output another installation than by has stored, those after an id, in the order of the ids.
+	Foreign(ctx context.Context, by string, after sandbox.ExecutionID, limit int) ([]sandbox.Execution, error)
 	// Store records the installation that has stored the output of an execution. It reports whether there is such an execution.
 	Store(ctx context.Context, id sandbox.ExecutionID, by string) (bool, error)
 	// Stored returns a stored stream. Errors: NotFound.
@@ -123,8 +125,12 @@ func (s *Service) Run(ctx context.Context) {
 	defer work.Wait()
 	if s.cfg.Store {
 		var since, all time.Time
+		adopted := false
 		work.Go(func() {
 			repeat(ctx, s.ended, func() {
+				if !adopted && time.Since(all) >= sweepEvery {
+					adopted = s.adopt(ctx)
+				}
 				if time.Since(all) >= sweepEvery {
 					all, since = time.Now(), time.Time{}
 				}
@@ -188,6 +194,25 @@ func (s *Service) storeEnded(ctx context.Context, since time.Time) time.Time {
 	return since
 }
 
+// adopt stores the output that another installation has stored and may remove: a restored server has the records of the earlier server. It reports
+// whether that was done.
+func (s *Service) adopt(ctx context.Context) bool {
+	for after := sandbox.ExecutionID(""); ; {
+		list, err := s.deps.Records.Foreign(ctx, s.cfg.Installation, after, batch)
+		if err == nil && len(list) == 0 {
+			return true
+		}
+		if err == nil {
+			after = list[len(list)-1].ID
+			err = s.storeAll(ctx, list)
+		}
+		if err != nil {
+			s.failed(ctx, "output that another installation has stored is not stored again", err)
+			return false
+		}
+	}
+}
+
 // storeAll stores the output of executions, and records that. A local bucket is synced once for all of them.
 func (s *Service) storeAll(ctx context.Context, list []sandbox.Execution) error {
 	if len(list) == 0 {
@@ -248,6 +273,13 @@ func (s *Service) put(ctx context.Context, objects *object.Store, e *sandbox.Exe
 			continue
 		}
 		c, err := s.deps.Streams.Export(ref.ID)
+		if err != nil && e.StoredBy != "" { // by another installation
+			if gone, err := s.copy(ctx, objects, ref.ID, e.StoredBy); err != nil || gone {
+				return e.StoredBy, err
+			}
+			by = s.cfg.Installation
+			continue
+		}
 		switch code := sandbox.CodeOf(err); {
 		case code == sandbox.NotFound: // it was removed
 			continue
@@ -263,6 +295,34 @@ func (s *Service) put(ctx context.Context, objects *object.Store, e *sandbox.Exe
 		}
 	}
 	return by, nil
+}
+
+// copy copies the objects of a stream that another installation has stored. It reports whether any is missing or damaged.
+func (s *Service) copy(ctx context.Context, objects *object.Store, id sandbox.StreamID, by string) (gone bool, err error) {
+	from, to := nameOf(by, id), nameOf(s.cfg.Installation, id)
+	first, err := objects.Part(ctx, from, 0)
+	var h head
+	if err == nil {
+		h, _, err = decode(first)
+	}
+	for n := 1; n < h.parts() && err == nil; n++ {
+		var data []byte
+		if data, err = objects.Part(ctx, from, n); err == nil {
+			err = objects.Put(ctx, object.PartKey(to, n), data)
+		}
+	}
+	if code := sandbox.CodeOf(err); code == sandbox.NotFound || code == sandbox.Invalid {
+		s.log.Warn("output that another installation has stored is missing or damaged", "stream", id, "error", err)
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if err := objects.Put(ctx, object.PartKey(to, 0), first); err != nil {
+		return false, err
+	}
+	s.moved.bytes.WithLabelValues("sent").Add(float64(h.total()))
+	return false, nil
 }
 
 // refs returns the outputs of an execution.

@@ -35,11 +35,12 @@ type fixture struct {
 	store   *store.Store
 	streams *stream.Store
 	taken   error // of Confirm
+	home    string
 }
 
 func newFixture(t *testing.T, url string) *fixture {
 	t.Helper()
-	f := &fixture{t: t, url: url, store: storetest.Open(t, filepath.Join(t.TempDir(), "m.db"))}
+	f := &fixture{t: t, url: url, home: "home", store: storetest.Open(t, filepath.Join(t.TempDir(), "m.db"))}
 	f.next()
 	return f
 }
@@ -52,7 +53,7 @@ func (f *fixture) next() {
 	if f.streams, err = stream.Open(f.t.TempDir(), log); err != nil {
 		f.t.Fatal(err)
 	}
-	f.Service = output.New(output.Config{URL: f.url, Store: true, Installation: "home"}, output.Deps{
+	f.Service = output.New(output.Config{URL: f.url, Store: true, Installation: f.home}, output.Deps{
 		Records: f.store.Executions.Outputs(), Used: f.store.Sandboxes.Archives().Any, Confirm: f.confirm, Streams: f.streams, Logger: log,
 	})
 	f.t.Cleanup(func() { _ = f.Close() })
@@ -209,6 +210,57 @@ func testOutputComesBack(t *testing.T, url string) {
 	f.next()
 	if err := f.Fetch(t.Context(), e.Stdout.ID); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("Fetch of a deleted stream = %v, want not_found", err)
+	}
+}
+
+// TestRestoredServerHasItsOwnOutput starts a server with another installation, which has no streams. It copies what the earlier installation has stored,
+// but for a stream that is damaged.
+func TestRestoredServerHasItsOwnOutput(t *testing.T) {
+	f := newFixture(t, "file://"+t.TempDir())
+	long := strings.Repeat("0123456789abcde\n", 600_000) // three parts
+	e, short, damaged := f.end(long, ""), f.end("out\n", "err\n"), f.end("damaged", "")
+	f.run("all is stored", func() bool {
+		return f.storedBy(e.ID) == "home" && f.storedBy(short.ID) == "home" && f.storedBy(damaged.ID) == "home"
+	})
+	o := f.bucket()
+	defer o.Close()
+	if err := o.Put(t.Context(), objectOf("home", damaged.Stdout.ID, 0), []byte("damaged")); err != nil {
+		t.Fatal(err)
+	}
+	f.home = "other"
+	f.next()
+	f.run("the output is copied", func() bool { return f.storedBy(e.ID) == "other" && f.storedBy(short.ID) == "other" })
+	if by := f.storedBy(damaged.ID); by != "home" {
+		t.Errorf("damaged output is recorded as stored by %s", by)
+	}
+	for _, key := range f.objects() { // the earlier installation removes what it has stored
+		if strings.HasPrefix(key, "output/home/") {
+			if err := o.Delete(t.Context(), key); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for id, want := range map[sandbox.StreamID]string{e.Stdout.ID: long, short.Stdout.ID: "out\n", short.Stderr.ID: "err\n"} {
+		if err := f.Fetch(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		if got := f.read(id); got != want {
+			t.Errorf("the output has %d bytes, want %d", len(got), len(want))
+		}
+	}
+	f.home = "third"
+	f.Service = output.New(output.Config{URL: f.url, Store: true, Installation: f.home}, output.Deps{
+		Records: f.store.Executions.Outputs(), Used: f.store.Sandboxes.Archives().Any, Confirm: f.confirm, Streams: f.streams, Logger: slog.New(slog.DiscardHandler),
+	})
+	t.Cleanup(func() { _ = f.Close() })
+	for _, key := range f.objects() {
+		if err := o.Delete(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.run("the output is sent from the disk", func() bool { return f.storedBy(e.ID) == "third" && f.storedBy(short.ID) == "third" })
+	if got := f.objects(); len(got) != 5 {
+		t.Errorf("objects %v, want three parts and two streams", got)
 	}
 }
 

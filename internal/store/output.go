@@ -30,6 +30,11 @@ func (o *Outputs) Unstored(ctx context.Context, since time.Time, limit int) ([]s
 	return o.executions.executions(ctx, "ended_at > 0 AND ended_at >= $1 AND stored_by = '' ORDER BY ended_at, id LIMIT "+strconv.Itoa(limit), database.Nanos(since))
 }
 
+// Foreign returns at most limit executions whose output another installation than by has stored, those after an id, in the order of the ids.
+func (o *Outputs) Foreign(ctx context.Context, by string, after sandbox.ExecutionID, limit int) ([]sandbox.Execution, error) {
+	return o.executions.executions(ctx, isThere+" AND stored_by <> $1 AND id > $2 ORDER BY id LIMIT "+strconv.Itoa(limit), by, after)
+}
+
 // Store records the installation that has stored the output of an execution. It reports whether there is such an execution.
 func (o *Outputs) Store(ctx context.Context, id sandbox.ExecutionID, by string) (found bool, err error) {
 	err = o.executions.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
