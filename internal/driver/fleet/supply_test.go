@@ -163,7 +163,7 @@ func TestContractSupplied(t *testing.T) {
 	drivertest.Run(t, func(t *testing.T) drivertest.Env {
 		r, _ := newSupplied(t)
 		return drivertest.Env{
-			Driver: bare{r.driver()}, Spec: spec,
+			Driver: bare{r.driver()}, Spec: spec, Bulk: bulk,
 			Reopen: func(t *testing.T, old driver.Driver) driver.Driver {
 				eventually(t, "the workers of boxes that were destroyed are removed", func() error {
 					records, err := r.rows.List(t.Context())

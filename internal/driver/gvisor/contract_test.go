@@ -21,10 +21,13 @@ import (
 )
 
 // TestContract runs the contract of drivers on real boxes.
-func TestContract(t *testing.T) { contract(t, false) }
+func TestContract(t *testing.T) { contract(t, false, 0) }
+
+// lessBulk is for boxes that have the connections of TestContract.
+const lessBulk = 16 << 20
 
 // TestContractBlank runs the contract on boxes that begin blank.
-func TestContractBlank(t *testing.T) { contract(t, true) }
+func TestContractBlank(t *testing.T) { contract(t, true, lessBulk) }
 
 // TestContractRemote runs the contract on real boxes of a worker.
 func TestContractRemote(t *testing.T) {
@@ -40,6 +43,7 @@ func TestContractRemote(t *testing.T) {
 				s.RootFS = named
 				return s
 			},
+			Bulk:      lessBulk,
 			Reopen:    func(t *testing.T, old driver.Driver) driver.Driver { return rig.Restart(t, old) },
 			Leftovers: func(t *testing.T) []string { return leftovers(t, cfg) },
 		}
@@ -92,7 +96,7 @@ func wantNoRemains(t *testing.T, cfg gvisor.Config) {
 	}
 }
 
-func contract(t *testing.T, blank bool) {
+func contract(t *testing.T, blank bool, bulk int64) {
 	gvisortest.Need(t)
 	drivertest.Run(t, func(t *testing.T) drivertest.Env {
 		cfg := contractConfig(t)
@@ -111,7 +115,7 @@ func contract(t *testing.T, blank bool) {
 			wantNoRemains(t, cfg)
 		})
 		return drivertest.Env{
-			Driver: current, Blank: blank, Spec: contractSpec,
+			Driver: current, Blank: blank, Bulk: bulk, Spec: contractSpec,
 			Reopen: func(t *testing.T, old driver.Driver) driver.Driver {
 				if err := old.Close(); err != nil {
 					t.Errorf("Close: %v", err)
