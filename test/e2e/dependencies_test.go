@@ -15,6 +15,7 @@ import (
 
 // TestDependencies installs packages from the real mirrors, so it bounds no time.
 func TestDependencies(t *testing.T) {
+	t.Parallel() // it waits for mirrors
 	_, args := mirrors(t)
 	s := testserver.Start(t, args...)
 	start := func(o client.CreateOptions) *client.Sandbox {
@@ -93,6 +94,7 @@ func TestDependencies(t *testing.T) {
 // TestDependenciesCount checks that installed packages count for the workspaces that use them, and
 // are stored once.
 func TestDependenciesCount(t *testing.T) {
+	t.Parallel() // it waits for mirrors
 	_, args := mirrors(t)
 	s := testserver.Start(t, append(args, "--pool-size", "0")...)
 	ws, err := s.Workspaces.List().Collect(t.Context())

@@ -65,6 +65,7 @@ os.rename("/tmp/old.new", "/tmp/old")
 `
 
 func TestNetworkOfASandbox(t *testing.T) {
+	t.Parallel() // it waits for mirrors
 	npm, args := mirrors(t)
 	s := testserver.Start(t, args...)
 	sb := s.MustCreate(client.CreateOptions{Image: codeExec, Network: client.Network{Enabled: true}})

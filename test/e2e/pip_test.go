@@ -87,6 +87,7 @@ func packageIndex(t *testing.T, wheels map[string][]byte) int {
 }
 
 func TestPipPackages(t *testing.T) {
+	t.Parallel() // it waits for mirrors
 	host := outward(t)
 	port := packageIndex(t, map[string][]byte{
 		"hello-1.0-py3-none-any.whl": wheel(t, "hello", "1.0", "Provides-Extra: loud\nRequires-Dist: shout; extra == 'loud'\n"),

@@ -78,6 +78,7 @@ func TestDeclarativeBuild(t *testing.T) {
 // TestDeclarativeBuildInstallsPackages builds with everything a build file can
 // have. It installs from the real mirrors, so it bounds no time.
 func TestDeclarativeBuildInstallsPackages(t *testing.T) {
+	t.Parallel() // it waits for mirrors
 	_, args := mirrors(t)
 	s := testserver.Start(t, args...)
 	dir := t.TempDir()
