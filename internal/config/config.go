@@ -253,7 +253,7 @@ func Default() Config {
 			Retention:        Duration(30 * 24 * time.Hour),
 		},
 		Pool:       Pool{Size: 2},
-		Kubernetes: Kubernetes{MaxPods: 1000, MemoryOverhead: 256 << 20, DiskOverhead: 1 << 30, StartTimeout: Duration(2 * time.Minute)},
+		Kubernetes: Kubernetes{MaxPods: 1000, SandboxesPerPod: 1, MemoryOverhead: 256 << 20, DiskOverhead: 1 << 30, StartTimeout: Duration(2 * time.Minute)},
 		Template:   Template{MaxBytes: 2 << 30},
 		Build: Build{
 			MaxCount:       2,

@@ -196,6 +196,8 @@ type Bringer interface {
 	//
 	// Errors: NotFound if there is no box; otherwise as of [Stager].
 	Bring(ctx context.Context, id sandbox.ID, rootfs string) error
+	// MayFurnish reports whether the hosts of blank boxes have space for a root filesystem, beside another that was brought.
+	MayFurnish(rootfs string) bool
 }
 
 // SaveReserver is a driver that saves only a few boxes at a time.

@@ -174,6 +174,7 @@ func TestPodHasTheLimitsOfItsBox(t *testing.T) {
 	c := newCluster(t, time.Hour)
 	c.start(t)
 	w := wanted()
+	w.Files = 10 << 20
 	connected := make(chan struct{})
 	close(connected)
 	if err := c.pods.Supply(t.Context(), w, connected); err != nil {
@@ -184,7 +185,7 @@ func TestPodHasTheLimitsOfItsBox(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := pod.Spec.Containers[0].Resources
-	for name, want := range map[corev1.ResourceName]string{"memory": "65Mi", "cpu": "500m", "ephemeral-storage": "193Mi"} {
+	for name, want := range map[corev1.ResourceName]string{"memory": "65Mi", "cpu": "500m", "ephemeral-storage": "203Mi"} {
 		if limit, request := r.Limits[name], r.Requests[name]; limit.String() != want || request.String() != want {
 			t.Errorf("limit and request of %s are %s and %s, want %s", name, limit.String(), request.String(), want)
 		}
@@ -202,6 +203,32 @@ func TestPodHasTheLimitsOfItsBox(t *testing.T) {
 	}
 	c.pods.Release(w.ID)
 	c.becomes(t)
+}
+
+// TestPodOfSeveralBoxes checks that a Pod for several boxes has the resources of all of them.
+func TestPodOfSeveralBoxes(t *testing.T) {
+	c := newCluster(t, time.Hour)
+	c.start(t)
+	w := wanted()
+	w.Boxes, w.Files = 3, 10<<20
+	connected := make(chan struct{})
+	close(connected)
+	if err := c.pods.Supply(t.Context(), w, connected); err != nil {
+		t.Fatal(err)
+	}
+	pod, err := c.Get(t.Context(), strings.ToLower(w.ID), metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := pod.Spec.Containers[0].Resources
+	for name, want := range map[corev1.ResourceName]string{"memory": "195Mi", "cpu": "1500m", "ephemeral-storage": "587Mi"} {
+		if limit, request := r.Limits[name], r.Requests[name]; limit.String() != want || request.String() != want {
+			t.Errorf("limit and request of %s are %s and %s, want %s", name, limit.String(), request.String(), want)
+		}
+	}
+	if name, ok := pod.Labels["modbox/sandbox"]; ok || pod.Labels["modbox/workspace"] != "ws_1" {
+		t.Errorf("the labels are %v with the sandbox %q, want those of the workspace", pod.Labels, name)
+	}
 }
 
 func TestPodsOfAnEarlierServer(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// workerLabel is the label with the id of a worker, sandboxLabel and workspaceLabel name its box.
+	// workerLabel is the label with the id of a worker, sandboxLabel and workspaceLabel name its box; a worker for several boxes has no sandboxLabel.
 	workerLabel    = "modbox/worker"
 	sandboxLabel   = "modbox/sandbox"
 	workspaceLabel = "modbox/workspace"
@@ -73,7 +73,10 @@ func (p *Pods) pod(w fleet.Wanted) *corev1.Pod {
 		}
 	}
 	label(workerLabel, w.ID)
-	label(sandboxLabel, string(w.Box.ID))
+	boxes := int64(max(w.Boxes, 1))
+	if boxes == 1 {
+		label(sandboxLabel, string(w.Box.ID))
+	}
 	label(workspaceLabel, string(w.Workspace))
 	label(installationLabel, p.cfg.Installation)
 	label(epochLabel, strconv.FormatInt(p.cfg.Epoch, 10))
@@ -81,22 +84,13 @@ func (p *Pods) pod(w fleet.Wanted) *corev1.Pod {
 	c := &pod.Spec.Containers[slices.IndexFunc(pod.Spec.Containers, isWorker)]
 	c.Args = append(c.Args, "--id="+w.ID)
 	r := w.Box.Resources
-	memory := resource.NewQuantity(r.MemoryBytes+p.cfg.MemoryOverhead, resource.BinarySI)
-	cpu := resource.NewMilliQuantity(r.CPUMilli, resource.DecimalSI)
-	// The writable layer, the root filesystem beside it, and the memory while it is saved.
-	disk := resource.NewQuantity(r.DiskBytes+r.MemoryBytes+sizeOf(w.Box.RootFS)+p.cfg.DiskOverhead, resource.BinarySI)
+	memory := resource.NewQuantity(boxes*(r.MemoryBytes+p.cfg.MemoryOverhead), resource.BinarySI)
+	cpu := resource.NewMilliQuantity(boxes*r.CPUMilli, resource.DecimalSI)
+	// The writable layers, the root filesystem beside them, and the memory while it is saved.
+	disk := resource.NewQuantity(boxes*(r.DiskBytes+r.MemoryBytes)+w.Files+p.cfg.DiskOverhead, resource.BinarySI)
 	list := corev1.ResourceList{corev1.ResourceMemory: *memory, corev1.ResourceCPU: *cpu, corev1.ResourceEphemeralStorage: *disk}
 	c.Resources = corev1.ResourceRequirements{Requests: list, Limits: list.DeepCopy()}
 	return pod
-}
-
-// sizeOf returns the size of a file; 0 if it is not known.
-func sizeOf(path string) int64 {
-	info, err := os.Stat(path)
-	if path == "" || err != nil {
-		return 0
-	}
-	return info.Size()
 }
 
 // selector returns the selector of the Pods of the template that servers of the installation have made.

@@ -89,13 +89,13 @@ var elsewhere = map[string]bool{
 	"listen": true, "tls.cert": true, "tls.key": true, // TestRenewedFiles
 	"tls.acme.ca_file": true, "tls.acme.http_listen": true, "tls.acme.dns_program": true, // test/acme
 	"log.level": true, "log.format": true, "http.drain_timeout": true, "network.ca_file": true,
-	"database.password_file":  true, // TestDatabasePassword
-	"worker.listen":           true, // TestWorker
-	"worker.secret_dir":       true, // TestSecretDir
-	"worker.lost_after":       true, // TestLostWorker of test/e2e
-	"replica.address":         true, // TestReplicaAddress of internal/config
-	"kubernetes.pod_template": true, // TestPodPerSandbox of test/cluster
-	"secrets.key_file":        true, "http.trusted_proxies": true,
+	"database.password_file":  true,                                       // TestDatabasePassword
+	"worker.listen":           true,                                       // TestWorker
+	"worker.secret_dir":       true,                                       // TestSecretDir
+	"worker.lost_after":       true,                                       // TestLostWorker of test/e2e
+	"replica.address":         true,                                       // TestReplicaAddress of internal/config
+	"kubernetes.pod_template": true, "kubernetes.sandboxes_per_pod": true, // TestPodPerSandbox of test/cluster
+	"secrets.key_file": true, "http.trusted_proxies": true,
 	"traces.endpoint": true, "traces.percent": true, "traces.headers_file": true, // test/monitoring, as the next five
 	"metrics.endpoint": true, "metrics.interval": true, "metrics.headers_file": true, "log.endpoint": true, "log.headers_file": true,
 	"ssh.listen":       true,                              // TestSSH

@@ -80,9 +80,12 @@ func (p *parts) awaitWorkers(ctx context.Context, cfg config.Config, log *slog.L
 		Rows:      rows,
 		LostAfter: cfg.Worker.LostAfter.Std(),
 		Supplier:  supplier,
-		BringMax:  int64(cfg.Kubernetes.DiskOverhead) / 2,
-		Remote:    remote.Config{Installation: p.instance, Epoch: p.generation, Saved: savedFiles{}, OpenRootfs: p.openRootfs, Space: p.disk.space, Log: log},
-		Limit:     func(memory int64) int64 { return capacity.Machine{MemoryBytes: memory}.Promise(policy).MemoryBytes },
+		PerWorker: cfg.Kubernetes.SandboxesPerPod,
+		// A worker has a quarter of disk_overhead for files that belong to no image.
+		BringMax:   int64(cfg.Kubernetes.DiskOverhead) / 2,
+		FurnishMax: int64(cfg.Kubernetes.DiskOverhead) / 4 * 3,
+		Remote:     remote.Config{Installation: p.instance, Epoch: p.generation, Saved: savedFiles{}, OpenRootfs: p.openRootfs, Space: p.disk.space, Log: log},
+		Limit:      func(memory int64) int64 { return capacity.Machine{MemoryBytes: memory}.Promise(policy).MemoryBytes },
 	})
 	if err != nil {
 		return err

@@ -40,6 +40,16 @@ func (b *bringing) endUnless(digest string) {
 	}
 }
 
+// mayFurnish reports whether the hosts of blank boxes have space for the image of a kind.
+func (k *Keeper) mayFurnish(ctx context.Context, kind pool.Kind) bool {
+	d, ok := k.Driver.(driver.Bringer)
+	if !ok {
+		return true
+	}
+	_, rootfs, err := k.Images.Resolve(ctx, kind.Digest)
+	return err != nil || d.MayFurnish(rootfs) // the create says what is wrong with the image
+}
+
 // bring has the driver get the files of the image that a blank box will probably get, in the background: the sandbox that is given the box does not
 // wait for them then. A box gets the files of one image at most, as its host has little disk space.
 func (k *Keeper) bring(b *pool.Box[Box]) {

@@ -27,6 +27,8 @@ func (d bringer) Bring(ctx context.Context, id sandbox.ID, rootfs string) error 
 	return context.Cause(ctx)
 }
 
+func (d bringer) MayFurnish(rootfs string) bool { return rootfs != "huge" }
+
 // Destroy waits for the end of a transfer.
 func (d bringer) Destroy(_ context.Context, id sandbox.ID) error {
 	select {
@@ -93,6 +95,9 @@ func TestBlankBoxesGetTheLikelyImage(t *testing.T) {
 				t.Fatalf("reserved %v, want box %s", r, id)
 			}
 			return r
+		}
+		if r := k.Reserve(t.Context(), "w", pool.Kind{Digest: "huge"}); r != nil {
+			t.Errorf("a sandbox whose image has no space in it gets box %s", r.Box().Value.ID)
 		}
 		r := reserve("often", "first")
 		want("ended for a sandbox of the image", received(d.ended))

@@ -195,6 +195,12 @@ func (k *Keeper) Reserve(ctx context.Context, w sandbox.WorkspaceID, kind pool.K
 		return k.Pool.ReserveOwn(ctx, w, kind)
 	}
 	r := k.Pool.Reserve(ctx, w, kind)
+	if r != nil && r.Box().Kind.IsBlank() && !k.mayFurnish(ctx, kind) {
+		if !r.Cancel() {
+			k.Work.Go(func() { k.Destroy(r.Box()) })
+		}
+		return nil
+	}
 	if r != nil {
 		r.Box().Value.bringing.endUnless(kind.Digest)
 	}

@@ -83,6 +83,8 @@ func TestPodPerSandbox(t *testing.T) {
 	t.Run("memory", p.memory)
 	t.Run("space", p.space)
 	t.Run("image", p.image)
+	t.Run("gives", p.gives)
+	t.Run("shared", p.shared)
 	t.Run("away", p.away)
 	t.Run("bench", p.bench)
 	t.Run("pool", p.pool)

@@ -58,6 +58,8 @@ type member struct {
 	since     time.Time  // when the last connection ended; zero before there was one
 	lost      Loss       // how it ended by itself; zero: it did not
 	forgotten bool       // its record was removed; guarded by saving
+	class     class      // of its boxes, if it is supplied for several
+	boxesMax  int        // how many boxes a supplied worker may have; 0 is not known: it gets no other
 	placed    int        // boxes on it, or going to be made
 	promised  int64      // memory of these boxes
 }

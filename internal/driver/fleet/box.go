@@ -13,6 +13,7 @@ import (
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/remote"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/worker"
 )
 
 // Create implements [driver.Driver].
@@ -43,7 +44,11 @@ func (d *Driver) makeBox(ctx context.Context, spec driver.Spec, checkpoint strin
 	defer d.mu.Unlock()
 	p.box = true
 	p.made++
-	return handle{p.member.record.ID, p.memory, inner}.encode(), nil
+	h := handle{worker: p.member.record.ID, memory: p.memory, inner: inner}
+	if m := p.member; m.boxesMax > 1 {
+		h.shared = shared{m.boxesMax, m.class.resources, m.class.rootfs}
+	}
+	return h.encode(), nil
 }
 
 // Start implements [driver.Driver].
@@ -85,6 +90,9 @@ func (d *Driver) Recover(ctx context.Context, id sandbox.ID, h driver.Handle) er
 	}
 	if p == nil {
 		p = d.add(id, m, parsed.memory)
+	}
+	if worker.Supplied(m.record.ID) && m.boxesMax == 0 { // Settle knows its workspace
+		m.class, m.boxesMax = class{resources: parsed.shared.Resources, rootfs: parsed.shared.RootFS}, parsed.shared.Boxes
 	}
 	p.holds++
 	away, known := d.away(m) != nil || m.slow, p.box

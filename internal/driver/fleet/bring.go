@@ -12,8 +12,16 @@ var _ driver.Bringer = (*Driver)(nil)
 
 // bringer brings root filesystems to supplied workers.
 type bringer struct {
-	to   *board
-	most int64 // the size of the largest; 0 without a supplier
+	to         *board
+	supplied   bool  // there is a supplier
+	most       int64 // the size of the largest; 0 without a supplier
+	furnishMax int64 // the size of the largest that a blank box gets
+}
+
+// MayFurnish implements [driver.Bringer].
+func (b bringer) MayFurnish(rootfs string) bool {
+	size, err := remote.SizeOf(rootfs)
+	return !b.supplied || err != nil || size <= b.furnishMax // an error is the caller's at the Stage
 }
 
 // Bring implements [driver.Bringer].

@@ -44,9 +44,11 @@ type Config struct {
 	LostAfter time.Duration
 	// Supplier makes a worker for each box; nil: boxes are placed on the workers that join.
 	Supplier Supplier
-	// BringMax is the size of the largest root filesystem that is brought to a supplied worker before its box needs one: there is space for another
-	// beside it.
-	BringMax int64
+	// PerWorker is the number of boxes of a workspace that share a supplied worker, if they have the same limits and root filesystem; 0 is 1.
+	PerWorker int
+	// BringMax is the size of the largest root filesystem that is brought to the supplied worker of a blank box. The worker has as much space for that
+	// beside the space for the root filesystem that the box gets, which is FurnishMax at most.
+	BringMax, FurnishMax int64
 }
 
 // Driver is a driver whose boxes are on workers. It is safe for concurrent use.
@@ -96,7 +98,7 @@ func New(ctx context.Context, cfg Config) (*Driver, error) {
 	d.bringer.to = &d.board
 	d.suppliedSpace = suppliedSpace{&d.board, cfg.Supplier}
 	if cfg.Supplier != nil {
-		d.bringer.most = cfg.BringMax
+		d.bringer.supplied, d.bringer.most, d.bringer.furnishMax = true, cfg.BringMax, cfg.FurnishMax
 	}
 	for _, r := range records {
 		d.enlist(&member{boxes: remote.New(cfg.Remote), record: r})

@@ -47,6 +47,9 @@ func TestMain(m *testing.M) {
 	}))
 }
 
+// bringMax is the size of the largest root filesystem that is brought to blank boxes.
+const bringMax = 1 << 30
+
 // rootfs is the root filesystem of boxes, in a directory of the control plane.
 var rootfs string
 
@@ -203,8 +206,11 @@ type rig struct {
 	patience time.Duration // of the next control plane
 	limit    func(int64) int64
 	supplier fleet.Supplier
-	lost     time.Duration // after which a worker that is away is lost; 0: never
-	control  atomic.Pointer[fleet.Driver]
+	// perWorker and furnishMax are settings of the next control plane, as lost is.
+	perWorker  int
+	furnishMax int64
+	lost       time.Duration // after which a worker that is away is lost; 0: never
+	control    atomic.Pointer[fleet.Driver]
 }
 
 // newRig connects a control plane and workers with so much memory.
@@ -261,7 +267,7 @@ func (r *rig) open(t *testing.T) *fleet.Driver {
 	t.Helper()
 	saved := fake.New(fake.NewHost(t.TempDir()))
 	d, err := fleet.New(t.Context(), fleet.Config{
-		Rows: &r.rows, Limit: r.limit, Supplier: r.supplier, LostAfter: r.lost, BringMax: 1 << 30,
+		Rows: &r.rows, Limit: r.limit, Supplier: r.supplier, LostAfter: r.lost, BringMax: bringMax, FurnishMax: r.furnishMax, PerWorker: r.perWorker,
 		Remote: remote.Config{Installation: "i", Saved: saved, Patience: r.patience, Log: slog.New(slog.DiscardHandler)},
 	})
 	if err != nil {

@@ -47,7 +47,10 @@ func (s suppliedSpace) Settle(owners map[sandbox.ID]sandbox.WorkspaceID) {
 	s.to.mu.Lock()
 	for id, p := range s.to.places {
 		if m := p.member; worker.Supplied(m.record.ID) && owners[id] != "" {
-			claimed[m.record.ID] = owners[id]
+			if w := claimed[m.record.ID]; w != "" && w != owners[id] { // workspaces never share a worker: if records say otherwise, it gets no other box
+				m.boxesMax = 1
+			}
+			claimed[m.record.ID], m.class.workspace = owners[id], owners[id]
 		}
 	}
 	s.to.settled = true

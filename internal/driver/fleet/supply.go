@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/remote"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/worker"
 )
@@ -44,12 +45,20 @@ type Wanted struct {
 	ID        string // of the worker; see [worker.NewSuppliedID]
 	Workspace sandbox.WorkspaceID
 	Box       driver.Spec
+	Boxes     int   // that many such boxes share it
+	Files     int64 // the size of root filesystems that it gets: of the box or, if the box is blank, of what is brought
 }
 
-// expectation is a supplied worker that is going to connect.
+// expectation is a supplied worker that is going to connect. The mu of the board guards its fields.
 type expectation struct {
+	id        string
 	connected chan struct{}
 	met       bool // connected is closed
+	class     class
+	boxesMax  int           // boxes that it may have
+	others    int           // boxes that wait for it beside the box for which it is made
+	over      chan struct{} // closed when it has the box, or there is no such worker
+	err       error         // why there is none; nil also if the call that makes it was cancelled; set before over is closed
 }
 
 // start starts the supplier, if there is one, for the workers of the records. Without a supplier there can be workers of a server that had one.
@@ -71,43 +80,57 @@ func (d supplied) start(ctx context.Context) error {
 	return nil
 }
 
-// give gives a box a worker of its own, which can restore its checkpoint, if there is one, and returns its place until release is called.
+// give gives a box a worker of its own, or a place on a worker of its class, which can restore its checkpoint, if there is one, and returns its place until
+// release is called.
 func (d supplied) give(ctx context.Context, w sandbox.WorkspaceID, spec driver.Spec, checkpoint string) (p *place, release func(), err error) {
-	p, release, err = d.giveAny(ctx, w, spec)
-	if err != nil || checkpoint == "" {
-		return p, release, err
+	c := class{w, spec.Resources, spec.RootFS}
+	except := map[*member]bool{}
+	for {
+		p, release, e, fresh := d.share(c, spec, except)
+		err = nil
+		switch {
+		case fresh:
+			p, release, err = d.giveOwn(ctx, e, spec)
+		case e != nil:
+			if err = d.await(ctx, e); err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		if checkpoint == "" {
+			return p, release, nil
+		}
+		err = p.member.canRestore(ctx, checkpoint)
+		if err == nil || errors.Is(err, driver.ErrNoMemory) {
+			return p, release, nil
+		}
+		except[p.member] = true
+		release()
+		switch {
+		case sandbox.CodeOf(err) == sandbox.NotFound: // it is damaged
+			return nil, nil, err
+		case fresh:
+			return nil, nil, sandbox.Wrap(sandbox.Unavailable, errors.Join(driver.ErrAway, err), "the node that has space for sandbox %s cannot restore its memory; try again: another node may", spec.ID)
+		}
 	}
-	err = p.member.canRestore(ctx, checkpoint)
-	if err == nil || errors.Is(err, driver.ErrNoMemory) {
-		return p, release, nil
-	}
-	release()
-	if sandbox.CodeOf(err) != sandbox.NotFound { // else it is damaged
-		err = sandbox.Wrap(sandbox.Unavailable, errors.Join(driver.ErrAway, err), "the node that has space for sandbox %s cannot restore its memory; try again: another node may", spec.ID)
-	}
-	return nil, nil, err
 }
 
-// giveAny gives a box a worker of its own, and returns its place until release is called.
-func (d supplied) giveAny(ctx context.Context, w sandbox.WorkspaceID, spec driver.Spec) (p *place, release func(), err error) {
-	id := worker.NewSuppliedID()
+// giveOwn gives a box the worker of an expectation, which it makes, and returns its place until release is called.
+func (d supplied) giveOwn(ctx context.Context, e *expectation, spec driver.Spec) (p *place, release func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(d.life, cancel)()
-	d.mu.Lock()
-	closed := d.closed
-	e := &expectation{connected: make(chan struct{})}
-	d.expected[id] = e
-	d.mu.Unlock()
-	if closed {
-		err = errClosed
-	} else {
-		err = d.cfg.Supplier.Supply(ctx, Wanted{ID: id, Workspace: w, Box: spec}, e.connected)
-	}
+	err = d.supply(ctx, e, spec)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.expected, id)
-	m := d.byID(id)
+	delete(d.expected, e.id)
+	defer close(e.over)
+	if ctx.Err() == nil {
+		e.err = err
+	}
+	m := d.byID(e.id)
 	if err == nil && (m == nil || m.record.Status == worker.Gone) {
 		err = sandbox.Errorf(sandbox.Unavailable, "the worker of sandbox %s was lost before the sandbox was there; try again", spec.ID)
 	}
@@ -116,13 +139,29 @@ func (d supplied) giveAny(ctx context.Context, w sandbox.WorkspaceID, spec drive
 	}
 	if err != nil {
 		if m == nil {
-			m = &member{record: worker.Record{Identity: worker.Identity{ID: id}}}
+			m = &member{record: worker.Record{Identity: worker.Identity{ID: e.id}}}
 		}
 		d.vacate(m)
 		return nil, nil, err
 	}
+	m.class, m.boxesMax = e.class, e.boxesMax
 	p = d.add(spec.ID, m, spec.Resources.MemoryBytes)
 	return p, d.holdPlace(spec.ID, p), nil
+}
+
+// supply makes the worker of an expectation for a box.
+func (d supplied) supply(ctx context.Context, e *expectation, spec driver.Spec) error {
+	if d.life.Err() != nil {
+		return errClosed
+	}
+	files, err := remote.SizeOf(spec.RootFS)
+	if err != nil {
+		return err
+	}
+	if spec.RootFS == "" {
+		files = d.cfg.BringMax
+	}
+	return d.cfg.Supplier.Supply(ctx, Wanted{ID: e.id, Workspace: e.class.workspace, Box: spec, Boxes: e.boxesMax, Files: files}, e.connected)
 }
 
 // held returns the place of a box until release is called; nil if it has none. A place on a worker that was lost is removed, unless a caller holds

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -35,6 +36,7 @@ type supplier struct {
 	claimed  []string                    // guarded by mu; workers and workspaces
 	gives    int                         // guarded by mu; workers that are to give way
 	crowded  chan struct{}
+	gate     chan struct{}  // Supply waits until it is closed, if it is set
 	stops    sync.WaitGroup // of released machines
 }
 
@@ -52,6 +54,13 @@ func (s *supplier) Supply(ctx context.Context, w fleet.Wanted, connected <-chan 
 	s.machines[w.ID], s.wanted[w.Box.ID] = m, w
 	refuse := s.refuse
 	s.mu.Unlock()
+	if s.gate != nil {
+		select {
+		case <-s.gate:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 	m.start(s.t)
 	select {
 	case <-connected:
@@ -277,6 +286,9 @@ func TestBoxOfThePool(t *testing.T) {
 	if _, err := d.Create(within(t), box); err != nil {
 		t.Fatalf("Create() = %v", err)
 	}
+	if got := s.wanted[box.ID].Files; got != bringMax {
+		t.Errorf("the worker of a blank box has space for %d bytes of files, want %d", got, bringMax)
+	}
 	files := func() []string {
 		t.Helper()
 		list, err := filepath.Glob(filepath.Join(s.only(t).dir, "*", "images", "*.erofs"))
@@ -350,6 +362,29 @@ func TestFilesOfThePoolWithASupplier(t *testing.T) {
 	list, err := filepath.Glob(filepath.Join(r.machines[0].dir, "*", "images", "*.erofs"))
 	if err != nil || len(list) != 0 {
 		t.Errorf("the worker without boxes has %v, %v", list, err)
+	}
+}
+
+// TestSpaceForFiles checks that a worker has space for the files of its box, and that a blank box gets none for which its worker has no space.
+func TestSpaceForFiles(t *testing.T) {
+	r, s := newSupplied(t)
+	box, _ := r.started(t, gib)
+	info, err := os.Stat(rootfs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.wanted[box.ID].Files; got != info.Size() {
+		t.Errorf("the worker has space for %d bytes of files, want %d", got, info.Size())
+	}
+	if r.driver().MayFurnish(rootfs) {
+		t.Error("blank boxes get files for which their workers have no space")
+	}
+	r.furnishMax = info.Size()
+	if !r.reopen(t, r.driver()).MayFurnish(rootfs) {
+		t.Error("blank boxes get no files although their workers have space")
+	}
+	if err := r.driver().Destroy(within(t), box.ID); err != nil {
+		t.Errorf("Destroy() = %v", err)
 	}
 }
 
