@@ -375,7 +375,7 @@ func TestFailingPods(t *testing.T) {
 }
 
 func TestUnschedulable(t *testing.T) {
-	c := newCluster(t, 200*time.Millisecond)
+	c := newCluster(t, time.Second)
 	c.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		pod := a.(clienttesting.CreateAction).GetObject().(*corev1.Pod)
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/2 nodes are available"}}
