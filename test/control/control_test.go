@@ -32,6 +32,7 @@ var (
 type server struct {
 	*apitest.Server
 	http *http.Client
+	via  string // the URL of its standby
 	home sandbox.WorkspaceID
 	live []string // sandboxes that run
 }
@@ -62,7 +63,7 @@ func TestControlPlane(t *testing.T) {
 		engine = "PostgreSQL"
 	}
 	fmt.Print(report(engine, stages)) // before the end of the live sandboxes, which takes long
-	s.destroy()
+	s.end(s.live)
 }
 
 func start(t *testing.T) *server {
@@ -75,13 +76,19 @@ func start(t *testing.T) *server {
 		t.Fatal(err)
 	}
 	s.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: *clients}}
+	s.via = s.standby()
 	t.Cleanup(s.http.CloseIdleConnections)
 	return s
 }
 
 // call makes a request and returns its answer.
 func (s *server) call(method, path, body string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(s.T.Context(), method, s.URL+path, strings.NewReader(body))
+	return s.callAt(s.URL, method, path, body)
+}
+
+// callAt is call at a URL.
+func (s *server) callAt(url, method, path, body string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(s.T.Context(), method, url+path, strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -100,8 +107,11 @@ func (s *server) call(method, path, body string) ([]byte, error) {
 }
 
 // create makes a sandbox and returns its id when it runs.
-func (s *server) create() (string, error) {
-	answer, err := s.call(http.MethodPost, "/v1/sandboxes", `{"image": "modbox/code-exec", "labels": {"team": "bench"}, "wait_seconds": 60}`)
+func (s *server) create() (string, error) { return s.createAt(s.URL) }
+
+// createAt is create at a URL.
+func (s *server) createAt(url string) (string, error) {
+	answer, err := s.callAt(url, http.MethodPost, "/v1/sandboxes", `{"image": "modbox/code-exec", "labels": {"team": "bench"}, "wait_seconds": 60}`)
 	if err != nil {
 		return "", err
 	}
@@ -159,10 +169,21 @@ func (s *server) measure(name string) stage {
 		ids[i], err = s.create()
 		return err
 	})
+	others := make([]string, *calls)
+	throughStandby := s.each("create, through a standby", *calls, func(i int) (err error) {
+		others[i], err = s.createAt(s.via)
+		return err
+	})
+	s.end(others)
 	m := stage{name: name, calls: []series{
 		creates,
+		throughStandby,
 		s.each("get of a live sandbox", *calls, func(i int) error {
 			_, err := s.call(http.MethodGet, "/v1/sandboxes/"+ids[i], "")
+			return err
+		}),
+		s.each("get of a live sandbox, through a standby", *calls, func(i int) error {
+			_, err := s.callAt(s.via, http.MethodGet, "/v1/sandboxes/"+ids[i], "")
 			return err
 		}),
 		s.get("list, first page of 100", "/v1/sandboxes?limit=100"),
@@ -191,11 +212,11 @@ func (s *server) run(n int) {
 	s.settle()
 }
 
-// destroy ends the sandboxes of run.
-func (s *server) destroy() {
+// end ends sandboxes.
+func (s *server) end(ids []string) {
 	s.T.Helper()
-	s.each("delete", len(s.live), func(i int) error {
-		_, err := s.call(http.MethodDelete, "/v1/sandboxes/"+s.live[i], "")
+	s.each("delete", len(ids), func(i int) error {
+		_, err := s.call(http.MethodDelete, "/v1/sandboxes/"+ids[i], "")
 		return err
 	})
 }

@@ -3,6 +3,7 @@ package control_test
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -115,6 +116,19 @@ func report(engine string, stages []stage) string {
 		fmt.Fprintf(&b, " %.1f %%, %.1f %% |", m.rest.percent(m.rest.server), m.rest.percent(m.rest.database))
 	}
 	b.WriteString(strings.Repeat(" |", len(compared)) + "\n")
+	for _, m := range stages {
+		for _, s := range m.calls {
+			i := slices.IndexFunc(m.calls, func(direct series) bool { return direct.name == forwarded[s.name] })
+			if i < 0 {
+				continue
+			}
+			fmt.Fprintf(&b, "%s: %s, to the call without:", m.name, s.name)
+			for _, c := range compared {
+				fmt.Fprintf(&b, " %s %.2f;", c.name, c.of(s)/c.of(m.calls[i]))
+			}
+			b.WriteString("\n")
+		}
+	}
 	return b.String()
 }
 
