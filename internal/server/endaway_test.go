@@ -1,6 +1,7 @@
 package server
 
 import (
+	"net/http"
 	"os"
 	"strings"
 	"syscall"
@@ -17,7 +18,7 @@ func TestEndWithoutWorkers(t *testing.T) {
 	r.environ = append(r.environ, "MODBOX_STANDBY=false", "MODBOX_POOL_SIZE=1")
 	r.launch()
 	_, stop := startFakeWorker(t, t.TempDir(), stateDir, r.workers)
-	r.active()
+	r.until("it is ready", func() bool { return r.status("/readyz") == http.StatusOK })
 	c := r.client()
 	if _, err := c.Images.Build(t.Context(), client.ImageBuildOptions{Tag: "app:v1"}, contextOf(t, map[string]string{"Dockerfile": "FROM scratch\nCOPY file /file\n", "file": "text"}), nil); err != nil {
 		t.Fatal(err)

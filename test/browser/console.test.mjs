@@ -299,7 +299,7 @@ test("what was read late undoes nothing, and what could not be read is read agai
 	await api("POST", `/sandboxes/${paused.id}/pause`);
 	await api("DELETE", `/sandboxes/${ended.id}`);
 	await api("GET", `/sandboxes/${ended.id}/wait?state=destroyed&timeout_seconds=100`);
-	const created = await sandbox("early-created");
+	const created = await sandbox("early-running");
 	for (const [sb, state] of [[paused, "paused"], [created, "running"]]) await row(sb).locator(".state", { hasText: state }).waitFor();
 	await until(async () => (await row(ended).count()) === 0, () => "the ended sandbox is shown");
 	await page.evaluate(() => window.release());
