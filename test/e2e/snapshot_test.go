@@ -15,10 +15,9 @@ import (
 
 // listing shows every name below the directories of the test with type, mode,
 // owner, size, links, target and content.
-const listing = `cd / && find srv/tree etc/passwd etc/motd usr/share/doc home 2>/dev/null | LC_ALL=C sort | while IFS= read -r f; do
-	stat -c '%n %A %a %u:%g' -- "$f"
-	if [ -L "$f" ]; then readlink -- "$f"; elif [ -f "$f" ]; then stat -c %s -- "$f"; md5sum < "$f"; fi
-done; stat -c 'modified %Y' srv/tree/file # times are kept to the second, rounded`
+const listing = `cd / && trees="srv/tree etc/passwd etc/motd usr/share/doc home"
+find $trees -printf '%p %M %m %U:%G %l\n' -type f -printf '%p %s bytes\n' 2>/dev/null | LC_ALL=C sort
+find $trees -type f -print0 2>/dev/null | LC_ALL=C sort -z | xargs -0 md5sum -- && stat -c 'modified %Y' srv/tree/file # times are kept to the second, rounded`
 
 // changes makes everything that a layer must carry.
 const changes = `set -e
