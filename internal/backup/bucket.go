@@ -67,7 +67,7 @@ type Stored struct {
 	// Machine is the host name of the machine that made it.
 	Machine string `json:"machine"`
 	Images  Images `json:"images"`
-	// Away is as of [Manifest.Away].
+	// Away has the same meaning as [Manifest.Away].
 	Away        []string     `json:"images_in_object_store,omitempty"`
 	Checkpoints bool         `json:"checkpoints"`
 	Files       []StoredFile `json:"files"`

@@ -68,7 +68,7 @@ func TestRestoredServerHasItsOwnCopy(t *testing.T) {
 	}
 }
 
-// TestDamagedCopyOfAnotherInstallation has a file of which one part is another: nothing of it is stored under the name of its content.
+// TestDamagedCopyOfAnotherInstallation stores a file again from a copy in which a part was replaced: the service must not store that part under the digest of the file.
 func TestDamagedCopyOfAnotherInstallation(t *testing.T) {
 	f := newFixture(t, "file://"+t.TempDir())
 	snap := f.commitAlone("a", noise(9<<20))

@@ -227,7 +227,7 @@ func TestPodOfSeveralBoxes(t *testing.T) {
 		}
 	}
 	if name, ok := pod.Labels["modbox/sandbox"]; ok || pod.Labels["modbox/workspace"] != "ws_1" {
-		t.Errorf("the labels are %v with the sandbox %q, want those of the workspace", pod.Labels, name)
+		t.Errorf("the labels are %v; want the label of the workspace and none of a sandbox, which is %q", pod.Labels, name)
 	}
 }
 

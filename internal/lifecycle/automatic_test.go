@@ -15,7 +15,7 @@ import (
 // lostExit is how a box ends whose processes were killed on the host.
 var lostExit = driver.Exit{Cause: sandbox.CauseExited, Detail: "killed", Lost: true}
 
-// lostWorker is how a box ends whose worker is lost.
+// lostWorker is the exit of a box whose worker is lost.
 var lostWorker = driver.Exit{Cause: sandbox.CauseWorkerLost, Detail: "its node is gone", Lost: true}
 
 // keeping creates the running sandbox "a" with automatic checkpoints.

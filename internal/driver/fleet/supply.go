@@ -31,7 +31,7 @@ type Supplier interface {
 	Close()
 }
 
-// Loss is how a supplied worker has ended by itself.
+// Loss says why a supplied worker ended without a request to end it.
 type Loss struct {
 	Reason string // a sentence
 	OOM    bool   // for lack of memory

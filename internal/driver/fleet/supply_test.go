@@ -420,7 +420,7 @@ func TestSuppliedWorkerThatCannotRestore(t *testing.T) {
 	s.wantNone(t)
 }
 
-// evicted is how a worker is lost.
+// evicted is the loss of a worker whose Pod was evicted.
 var evicted = fleet.Loss{Reason: "the Pod was evicted"}
 
 func TestLostSuppliedWorker(t *testing.T) {
