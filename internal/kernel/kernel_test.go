@@ -233,17 +233,28 @@ sys.stdout._rotate_buffer = slowly`, summary{})
 	}
 }
 
-// TestForkedPrint prints in a child process, which has none of the threads of its parent.
+// TestForkedPrint prints in child processes, which have none of the threads of their parent, and text of the parent that
+// they would print again.
 func TestForkedPrint(t *testing.T) {
 	s := start(t)
+	want := summary{Stdout: "parent\n", Stderr: strings.Repeat("é 3\n", 20)}
+	for n := range 20 {
+		want.Stdout += fmt.Sprintf("text %d\n", n)
+	}
 	s.run("python", `import os, sys
-child = os.fork()
-if child == 0:
-    sys.stdout.flush()
-    print('text')
-    sys.stdout.flush()
-    os._exit(7)
-os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])`, summary{Stdout: "text\n", Results: []string{"main 7"}})
+print('parent')
+for n in range(20):
+    if os.fork() == 0:
+        sys.stdout.flush()
+        print('text', n)
+        print('é', 3, file=sys.stderr)
+        os._exit(n)
+    _ = os.wait()`, want)
+	s.run("python", `import multiprocessing
+def work(n): print('work', n)
+for n in range(2):
+    p = multiprocessing.get_context('fork').Process(target=work, args=(n,))
+    p.start(); p.join()`, summary{Stdout: "work 0\nwork 1\n"})
 }
 
 func TestPlot(t *testing.T) {

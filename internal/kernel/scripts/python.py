@@ -26,6 +26,19 @@ def _modbox_setup():
             while poll.poll()[0][1] & select.POLLIN and self.stream._should_watch:
                 self.take(False)
 
+    # ipykernel sends each text of a child process of os.fork over a connection of its own, where it may arrive out of order or
+    # after the end of the code. The child writes to the pipe.
+    def write_pipe(number, stream):
+        def write(text):
+            if not isinstance(text, str):
+                raise TypeError(f'write() argument must be str, not {type(text)}')
+            rest = text.encode(errors='replace')
+            while rest:
+                rest = rest[os.write(number, rest):]
+            return len(text)
+
+        stream.write, stream.flush = write, lambda: None
+
     pipes, streams = [], (sys.stdout, sys.stderr)
     for number, stream in enumerate(streams, 1):
         if not hasattr(stream, '_fid'):
@@ -38,6 +51,7 @@ def _modbox_setup():
         pipes.append(Pipe(stream))
         # ipykernel would send output of a threading.Thread as output of the cell that started it.
         _thread.start_new_thread(pipes[-1].watch, ())
+        os.register_at_fork(after_in_child=lambda number=number, stream=stream: write_pipe(number, stream))
     # ipykernel flushes both streams several times in a cell. Each time it wakes its thread and waits for it, also when there is
     # no text. The thread may have taken text and not yet queued it: what is sent after a flush is sent after that. There is no lock,
     # because finalizers and signal handlers, which may flush too, run anywhere.
