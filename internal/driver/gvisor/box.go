@@ -11,6 +11,7 @@ import (
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/gvisor/cgroup"
 	"github.com/modbox/modbox/internal/driver/gvisor/control"
+	"github.com/modbox/modbox/internal/driver/gvisor/launch"
 	"github.com/modbox/modbox/internal/driver/gvisor/layer"
 	"github.com/modbox/modbox/internal/driver/gvisor/process"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -121,6 +122,10 @@ func (b *box) explain(ws unix.WaitStatus, known bool) driver.Exit {
 		exit.Detail = fmt.Sprintf("the sandbox's process was ended by signal %d", ws.Signal())
 	case known && ws.Exited():
 		exit.Detail = fmt.Sprintf("the sandbox's first process ended with status %d", ws.ExitStatus())
+	}
+	if exit.Fault && known {
+		// Only the operator can do something about it. The file goes with the box.
+		b.host.logger.Warn("a box failed", "box", b.id, "reason", exit.Detail, "gvisor", launch.BootLog(b.dir))
 	}
 	return exit
 }

@@ -1,10 +1,12 @@
 package gvisor_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -215,6 +217,37 @@ func TestEndOfTheAgentEndsTheBox(t *testing.T) {
 	exit, err := r.Wait(ctx, g.id)
 	if err != nil || exit.Cause != sandbox.CauseExited {
 		t.Errorf("Wait = %+v, %v; want %s", exit, err, sandbox.CauseExited)
+	}
+}
+
+// TestFailureIsLogged ends the first process of a box by its own fault. gVisor has written something then, as it does when it
+// fails itself.
+func TestFailureIsLogged(t *testing.T) {
+	r := newRig(t)
+	if err := r.Close(); err != nil {
+		t.Fatalf("Close: %v", err)
+	}
+	var log bytes.Buffer
+	r.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	r.open(t)
+	g := r.start(t, newSpec(inMemory))
+	if err := os.WriteFile(filepath.Join(r.cfg.RunDir, "boxes", string(g.id), "boot.log"), []byte("panic: no reason\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range processesOf(r.cfg) { // gVisor forwards signals to the first process
+		if err := syscall.Kill(pid, syscall.SIGABRT); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+	defer cancel()
+	if exit, err := r.Wait(ctx, g.id); err != nil || !exit.Fault {
+		t.Errorf("Wait = %+v, %v; want a fault", exit, err)
+	}
+	for _, want := range []string{string(g.id), "status 2", "panic: no reason"} {
+		if said := log.String(); !strings.Contains(said, want) {
+			t.Errorf("the log is %q, want %q in it", said, want)
+		}
 	}
 }
 

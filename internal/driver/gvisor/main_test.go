@@ -147,6 +147,7 @@ type guest struct {
 	t      *testing.T
 	id     sandbox.ID
 	handle driver.Handle
+	driver *gvisor.Driver
 	agent  *agentapi.Client
 }
 
@@ -164,17 +165,30 @@ func (r *rig) start(t *testing.T, spec driver.Spec) *guest {
 
 func (r *rig) connect(t *testing.T, id sandbox.ID, h driver.Handle) *guest {
 	t.Helper()
-	g := &guest{t: t, id: id, handle: h}
 	d := r.Driver
+	g := &guest{t: t, id: id, handle: h, driver: d}
 	g.agent = agentapi.NewClient(func(ctx context.Context) (net.Conn, error) { return d.Dial(ctx, id, driver.AgentPort) })
 	t.Cleanup(func() { g.agent.Close() })
 	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	eventually(t, "the agent answers", func() error {
 		_, err := g.agent.Health(ctx)
+		if err != nil {
+			g.mustRun()
+		}
 		return err
 	})
 	return g
+}
+
+// mustRun fails the test when the box has ended.
+func (g *guest) mustRun() {
+	g.t.Helper()
+	ended, cancel := context.WithCancel(g.t.Context())
+	cancel()
+	if exit, err := g.driver.Wait(ended, g.id); err == nil {
+		g.t.Fatalf("the box has ended: %+v", exit)
+	}
 }
 
 // eventually calls fn until it succeeds.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -206,7 +207,10 @@ func (l launch) start(ctx context.Context, binary *os.File, attr *syscall.SysPro
 			return nil, kerr
 		}
 		p.Close()
-		return nil, fmt.Errorf("gVisor did not boot: %w%s", err, l.bootLog())
+		if said := BootLog(l.dir); said != "" {
+			return nil, fmt.Errorf("gVisor did not boot: %w: %s", err, said)
+		}
+		return nil, fmt.Errorf("gVisor did not boot: %w", err)
 	}
 	return p, nil
 }
@@ -265,14 +269,16 @@ func (l launch) arguments(cmd *exec.Cmd, given *donations) error {
 	return nil
 }
 
-// bootLog returns the end of gVisor's log about its failure, or nothing.
-func (l launch) bootLog() string {
-	data, err := os.ReadFile(filepath.Join(l.dir, logName))
-	if err != nil || len(data) == 0 {
+// BootLog returns the beginning of what gVisor has written about its own failure into the directory of a box, or nothing.
+func BootLog(dir string) string {
+	f, err := os.Open(filepath.Join(dir, logName))
+	if err != nil {
 		return ""
 	}
+	defer f.Close()
 	const most = 2 << 10
-	return ": " + strings.TrimSpace(string(data[:min(len(data), most)]))
+	data, _ := io.ReadAll(io.LimitReader(f, most)) // what cannot be read is missing from a message
+	return strings.TrimSpace(string(data))
 }
 
 // spawn starts cmd in namespaces of its own and as a user that owns nothing.
