@@ -277,7 +277,7 @@ func BootLog(dir string) string {
 	}
 	defer f.Close()
 	const most = 2 << 10
-	data, _ := io.ReadAll(io.LimitReader(f, most)) // what cannot be read is missing from a message
+	data, _ := io.ReadAll(io.LimitReader(f, most)) // a message has at least the part that can be read
 	return strings.TrimSpace(string(data))
 }
 
