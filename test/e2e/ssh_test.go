@@ -34,9 +34,21 @@ type sshClient struct {
 // server's host key, and has its token as password.
 func openSSH(t *testing.T, s *testserver.Server, user string) *sshClient {
 	t.Helper()
-	at, err := s.Client.SSHKeys.Server(t.Context())
+	return openSSHAt(t, s.Client, s.Token, "", user)
+}
+
+// openSSHAt is [openSSH] with a client and its token, for a server that listens at an address; "" is the address that the server says.
+func openSSHAt(t *testing.T, c *client.Client, token, address, user string) *sshClient {
+	t.Helper()
+	at, err := c.SSHKeys.Server(t.Context())
 	if err != nil || !at.Enabled || len(at.HostKeys) != 1 {
 		t.Fatalf("SSH server: %+v, %v", at, err)
+	}
+	host, port := at.Host, strconv.Itoa(at.Port)
+	if address != "" {
+		if host, port, err = net.SplitHostPort(address); err != nil {
+			t.Fatal(err)
+		}
 	}
 	dir := t.TempDir()
 	write := func(name, text string, mode os.FileMode) string {
@@ -46,10 +58,10 @@ func openSSH(t *testing.T, s *testserver.Server, user string) *sshClient {
 		}
 		return path
 	}
-	known := write("known_hosts", fmt.Sprintf("[%s]:%d %s\n", at.Host, at.Port, at.HostKeys[0].PublicKey), 0o600)
-	write("askpass", "#!/bin/sh\necho "+s.Token+"\n", 0o700)
-	return &sshClient{t: t, dir: dir, login: user + "@" + at.Host, options: []string{
-		"-F", "none", "-o", "Port=" + strconv.Itoa(at.Port), "-o", "UserKnownHostsFile=" + known, "-o", "StrictHostKeyChecking=yes",
+	known := write("known_hosts", fmt.Sprintf("[%s]:%s %s\n", host, port, at.HostKeys[0].PublicKey), 0o600)
+	write("askpass", "#!/bin/sh\necho "+token+"\n", 0o700)
+	return &sshClient{t: t, dir: dir, login: user + "@" + host, options: []string{
+		"-F", "none", "-o", "Port=" + port, "-o", "UserKnownHostsFile=" + known, "-o", "StrictHostKeyChecking=yes",
 		"-o", "NumberOfPasswordPrompts=1", "-o", "BatchMode=no", "-o", "LogLevel=INFO",
 	}}
 }
@@ -113,7 +125,7 @@ func TestSSH(t *testing.T) {
 	if got := ssh.must("ssh", big, ssh.login, "cat"); got != big {
 		t.Errorf("%d bytes came back of %d", len(got), len(big))
 	}
-	testSSHFiles(t, s, sb, ssh, big)
+	testSSHFiles(t, func(script string) *client.ExecResult { return s.Bash(sb.ID, script, time.Minute) }, ssh, big)
 	testRsync(t, s, sb, ssh)
 	testSSHForward(t, s, sb, ssh)
 
@@ -149,7 +161,8 @@ func TestSSH(t *testing.T) {
 	}
 }
 
-func testSSHFiles(t *testing.T, s *testserver.Server, sb *client.Sandbox, ssh *sshClient, big string) {
+// testSSHFiles copies files; run runs a script in the sandbox.
+func testSSHFiles(t *testing.T, run func(script string) *client.ExecResult, ssh *sshClient, big string) {
 	t.Helper()
 	local := func(name string) string { return filepath.Join(ssh.dir, name) }
 	if err := os.WriteFile(local("file"), []byte(big), 0o640); err != nil {
@@ -167,7 +180,7 @@ func testSSHFiles(t *testing.T, s *testserver.Server, sb *client.Sandbox, ssh *s
 	if b, err := os.ReadFile(local("sftp")); err != nil || string(b) != big {
 		t.Errorf("sftp brought %d bytes of %d, %v", len(b), len(big), err)
 	}
-	if res := s.Bash(sb.ID, "readlink relative/c && cmp /tmp/file relative/b && stat -c %a /tmp/file", time.Minute); string(res.Stdout) != "b\n640\n" {
+	if res := run("readlink relative/c && cmp /tmp/file relative/b && stat -c %a /tmp/file"); string(res.Stdout) != "b\n640\n" {
 		t.Errorf("files in the sandbox: %+v", res)
 	}
 	if _, _, code := ssh.run("sftp", "rm /proc/version\n", "-b", "-", ssh.login); code == 0 {

@@ -64,7 +64,7 @@ func TestSSHKeys(t *testing.T) {
 		t.Errorf("an RSA key of 1024 bits: %v", err)
 	}
 	big := strings.Repeat("0123456789abcdef", 1<<16)
-	testSSHFiles(t, s, sb, ssh, big)
+	testSSHFiles(t, func(script string) *client.ExecResult { return s.Bash(sb.ID, script, time.Minute) }, ssh, big)
 	testRsync(t, s, sb, ssh)
 
 	// A paused sandbox resumes, and the deletion of the key ends an open session.
