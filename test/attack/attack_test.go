@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -43,7 +44,8 @@ type rig struct {
 	t                   *testing.T
 	fs                  *loopfs.FS
 	attacker, neighbour *client.Client
-	emptyFiles          v1.Image // an image of many empty files
+	neighbourHTTP       *http.Client // from an address of its own, whose connections the server does not close for those of the attacker
+	emptyFiles          v1.Image     // an image of many empty files
 }
 
 func newRig(t *testing.T) *rig {
@@ -54,31 +56,38 @@ func newRig(t *testing.T) *rig {
 	if r.emptyFiles, err = emptyFilesImage(); err != nil {
 		t.Fatal(err)
 	}
-	r.attacker, r.neighbour = r.user("mallory"), r.user("ann")
+	own := &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext}
+	t.Cleanup(own.CloseIdleConnections)
+	r.neighbourHTTP = &http.Client{Transport: own}
+	r.attacker, r.neighbour = r.user("mallory", http.DefaultClient), r.user("ann", r.neighbourHTTP)
 	return r
 }
 
 // user makes a user with a workspace and returns a client that acts in it.
-func (r *rig) user(name string) *client.Client {
+func (r *rig) user(name string, over *http.Client) *client.Client {
 	r.t.Helper()
 	if _, err := r.Users.Create(r.t.Context(), client.UserOptions{Name: name, Password: password}); err != nil {
 		r.t.Fatal(err)
 	}
-	return r.signIn(name)
+	return r.signIn(name, over)
 }
 
 // signIn makes a token of a user and returns a client with it.
-func (r *rig) signIn(name string) *client.Client {
+func (r *rig) signIn(name string, over *http.Client) *client.Client {
 	r.t.Helper()
-	signedIn, err := r.Account.Login(r.t.Context(), name, password)
+	api, err := client.New(r.URL, "", client.WithAttempts(1), client.WithHTTPClient(over))
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	token, err := r.WithToken(signedIn.AccessToken).Tokens.Create(r.t.Context(), "test", client.TokenOptions{})
+	signedIn, err := api.Account.Login(r.t.Context(), name, password)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return r.WithToken(token.Secret)
+	token, err := api.WithToken(signedIn.AccessToken).Tokens.Create(r.t.Context(), "test", client.TokenOptions{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return api.WithToken(token.Secret)
 }
 
 // took records how long the neighbour's calls took, by their names.
@@ -136,7 +145,7 @@ func (r *rig) work(times took) {
 		return err
 	})
 	call("sign-in", func(ctx context.Context) error {
-		_, err := r.Account.Login(ctx, "ann", password)
+		_, err := r.neighbour.Account.Login(ctx, "ann", password)
 		return err
 	})
 }
@@ -200,7 +209,7 @@ func TestNeighbourGoesOnUnderAttack(t *testing.T) {
 	// After the attack the server starts and works again without help.
 	r.Kill()
 	r.Launch()
-	r.neighbour = r.signIn("ann")
+	r.neighbour = r.signIn("ann", r.neighbourHTTP)
 	r.work(took{})
 }
 
