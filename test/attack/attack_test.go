@@ -44,7 +44,7 @@ type rig struct {
 	t                   *testing.T
 	fs                  *loopfs.FS
 	attacker, neighbour *client.Client
-	neighbourHTTP       *http.Client // from an address of its own, whose connections the server does not close for those of the attacker
+	neighbourHTTP       *http.Client // from an address of its own, so that connections of the attacker do not displace its connections
 	emptyFiles          v1.Image     // an image of many empty files
 }
 
