@@ -486,6 +486,15 @@ func TestPodsOfThePoolGiveWay(t *testing.T) {
 	if got := c.pods.GiveWay(pool); got != "" {
 		t.Errorf("GiveWay() = %q while nobody waits", got)
 	}
+	brief, end := context.WithTimeout(t.Context(), patience)
+	defer end()
+	if _, err := supply(brief, ""); sandbox.CodeOf(err) != sandbox.Unavailable {
+		t.Errorf("Supply() = %v for the pool without a place, want unavailable at once", err)
+	}
+	select {
+	case <-c.pods.Crowded(): // it is said for the pool, too
+	default:
+	}
 	made := make(chan error)
 	wait := func(w sandbox.WorkspaceID) func() {
 		ctx, cancel := context.WithCancel(t.Context())
