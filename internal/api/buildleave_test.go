@@ -19,18 +19,23 @@ import (
 type stuckHost struct {
 	turnHost
 	running chan struct{}
+	over    <-chan struct{} // closed at the end of the test
 }
 
 func (h *stuckHost) Run(ctx context.Context, _ build.Command, _ func([]byte), _ io.Writer) (agentapi.Exit, error) {
 	close(h.running)
-	<-ctx.Done()
-	return agentapi.Exit{}, ctx.Err()
+	select {
+	case <-ctx.Done():
+		return agentapi.Exit{}, ctx.Err()
+	case <-h.over:
+		return agentapi.Exit{}, context.Canceled
+	}
 }
 
 // TestBuildWhoseClientLeaves: the build ends at once, and not only at the next ping that
 // cannot be sent.
 func TestBuildWhoseClientLeaves(t *testing.T) {
-	host := &stuckHost{turnHost: *newTurnHost(), running: make(chan struct{})}
+	host := &stuckHost{turnHost: *newTurnHost(), running: make(chan struct{}), over: t.Context().Done()}
 	close(host.turn)
 	images, err := image.Open(t.TempDir(), fstest.MapFS{}, image.Options{})
 	if err != nil {

@@ -212,6 +212,7 @@ func (l *buildLog) send(list []wire.ImageBuildMessage) error {
 // when it is begun to be read, which is at the build's turn.
 type uploadReader struct {
 	io.Reader
+	rest    io.Reader // the body after the context, which has its end alone
 	control *http.ResponseController
 	within  time.Duration
 	after   time.Time // until when the connection is read afterwards: that tells whether the client is there
@@ -224,6 +225,9 @@ func (u *uploadReader) Read(p []byte) (int, error) {
 		_ = u.control.SetReadDeadline(time.Now().Add(u.within)) // a transport without deadlines, as in tests
 	}
 	n, err := u.Reader.Read(p)
+	if errors.Is(err, io.EOF) {
+		err = u.finish()
+	}
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		err = sandbox.Wrap(sandbox.Timeout, err, "it did not arrive within %s", u.within)
@@ -231,4 +235,18 @@ func (u *uploadReader) Read(p []byte) (int, error) {
 		_ = u.control.SetReadDeadline(u.after)
 	}
 	return n, err
+}
+
+// finish reads the end of the body, and returns [io.EOF]: the HTTP server notices that a client leaves only when it has
+// read the whole body.
+func (u *uploadReader) finish() error {
+	const most = 4 << 10 // the last boundary, and what some clients write after it
+	n, err := io.Copy(io.Discard, io.LimitReader(u.rest, most+1))
+	switch {
+	case err != nil:
+		return err
+	case n > most:
+		return sandbox.InvalidField("context", "is not the last part of the body")
+	}
+	return io.EOF
 }

@@ -78,7 +78,7 @@ func (h *Dockerfiles) buildImage(w http.ResponseWriter, r *http.Request) error {
 	}
 	_ = control.SetReadDeadline(time.Time{}) // until it is the build's turn
 	upload := &uploadReader{
-		Reader: context, control: control, within: h.Builder.UploadTimeout(),
+		Reader: context, rest: r.Body, control: control, within: h.Builder.UploadTimeout(),
 		after: time.Now().Add(h.Builder.Timeout(&req) + clientTimeout), // after the build's own end
 	}
 	out := newBuildLog(w, h.Ping, cancel)
