@@ -20,7 +20,7 @@ const confidence = 0.99
 // errSlower says that a row of a comparison is slower.
 var errSlower = errors.New("rows are slower than the spread")
 
-// compare measures two servers in turns, and prints for each row how many times the time of base
+// compare measures two servers alternately, and prints for each row how many times the time of base
 // m takes. Its error is errSlower if a row takes longer and the difference is not spread.
 func compare(ctx context.Context, o options, m, base *bench.Server) (err error) {
 	var lines [2][]bench.Line

@@ -4,7 +4,7 @@
 #
 #   scripts/bench.sh -base DIR [-only ROWS] [OPTION...]
 #
-# compares with the server of another working copy, which is built, in turns.
+# compares with the server of another working copy, which is built, alternately.
 #
 #   scripts/bench.sh -control [-ended 90000] [-live 10000] [-calls 1000] [-clients 4] [-rest 15s]
 #

@@ -3,7 +3,7 @@ import { Tabs } from "radix-ui";
 import { type FormEvent, useEffect, useMemo, useState } from "react";
 import { api, type CreateSandbox, type Sandbox } from "./api.ts";
 import { FormError, useFaults } from "./faults.tsx";
-import { CopyButton, Field, Fold, FormFoot, Modal, useHold } from "./parts.tsx";
+import { CopyButton, Field, Fold, FormFoot, Modal, usePending } from "./parts.tsx";
 import { arePorts, entries, noPorts, RequestFields, type Requests, RuleFields, type Rules } from "./rules.tsx";
 import type { Source } from "./session.ts";
 import { languages, snippet } from "./snippets.ts";
@@ -77,7 +77,7 @@ export function CreateDialog({ source, onClose, onCreated }: { source: Source | 
 function CreateForm({ source, onCreated, onClose }: { source: Source; onCreated: (sb: Sandbox) => void; onClose: () => void }) {
 	const [form, setForm] = useState<Form>({ ...empty, ...source });
 	const [images, setImages] = useState<string[]>([]);
-	const hold = useHold();
+	const pending = usePending();
 	const { body, wrong } = useMemo(() => request(form), [form]);
 	const { form: element, setError, fault, rest } = useFaults(wrong);
 	useEffect(() => {
@@ -96,7 +96,7 @@ function CreateForm({ source, onCreated, onClose }: { source: Source; onCreated:
 		if (Object.keys(wrong).length > 0) return;
 		setError(undefined);
 		try {
-			await hold.during(async (signal) => onCreated(await api.create(body, signal)));
+			await pending.during(async (signal) => onCreated(await api.create(body, signal)));
 		} catch (err) {
 			setError(err);
 		}
@@ -131,7 +131,7 @@ function CreateForm({ source, onCreated, onClose }: { source: Source; onCreated:
 				</Fold>
 				<Field label="Environment variables" hint="NAME=value, one on a line. They are never shown again." error={fault("env")}>{(p) => <textarea {...p} rows={2} value={form.env} onChange={(e) => set({ env: e.target.value })} spellCheck={false} autoComplete="off" />}</Field>
 				<FormError rest={rest} />
-				<FormFoot hold={hold} action="Create" working="Creating…" ready={Object.keys(wrong).length === 0} onClose={onClose} />
+				<FormFoot pending={pending} action="Create" working="Creating…" ready={Object.keys(wrong).length === 0} onClose={onClose} />
 			</form>
 			<Tabs.Root className="code" defaultValue="TypeScript">
 				<div className="code-head">

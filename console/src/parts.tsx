@@ -58,8 +58,8 @@ export function Fold({ name, wrong, children }: { name: string; wrong: boolean; 
 	return <details className="fold" open={open || wrong} onToggle={(e) => setOpen(e.currentTarget.open)}><summary>{name}</summary>{children}</details>;
 }
 
-/** Hold keeps a dialog open while a call is under way: what the call returns would be lost with the dialog. After holdMost it can be given up. */
-export interface Hold {
+/** Pending keeps a dialog open while a call is under way: what the call returns would be lost with the dialog. After pendingMost it can be given up. */
+export interface Pending {
 	busy: boolean;
 	/** stop gives the call up; undefined as long as that is not possible. */
 	stop: (() => void) | undefined;
@@ -67,12 +67,12 @@ export interface Hold {
 	during: (call: (signal: AbortSignal) => Promise<unknown>) => Promise<void>;
 }
 
-/** holdMost is how long a dialog waits for its call, in milliseconds, before the user can close it. */
-const holdMost = 10_000;
+/** pendingMost is how long a dialog waits for its call, in milliseconds, before the user can close it. */
+const pendingMost = 10_000;
 
-const Holding = createContext<(hold: Pick<Hold, "busy" | "stop">) => void>(() => {});
+const DialogPending = createContext<(pending: Pick<Pending, "busy" | "stop">) => void>(() => {});
 
-function useCalls(): Hold {
+function useCalls(): Pending {
 	const [busy, setBusy] = useState(false);
 	const [stop, setStop] = useState<() => void>();
 	const running = useRef(false);
@@ -84,7 +84,7 @@ function useCalls(): Hold {
 		const timer = setTimeout(() => setStop(() => () => {
 			given.abort();
 			stops.dispatchEvent(new Event("stop"));
-		}), holdMost);
+		}), pendingMost);
 		setBusy(true);
 		try {
 			await Promise.race([up, call(given.signal)]);
@@ -98,38 +98,38 @@ function useCalls(): Hold {
 	return { busy, stop, during };
 }
 
-/** useHold holds the dialog around during calls. */
-export function useHold(): Hold {
-	const hold = useContext(Holding);
+/** usePending keeps the dialog around open during calls. */
+export function usePending(): Pending {
+	const pending = useContext(DialogPending);
 	const calls = useCalls();
 	const { busy, stop } = calls;
 	useEffect(() => {
-		hold({ busy, stop });
-		return () => hold({ busy: false, stop: undefined });
-	}, [hold, busy, stop]);
+		pending({ busy, stop });
+		return () => pending({ busy: false, stop: undefined });
+	}, [pending, busy, stop]);
 	return calls;
 }
 
-/** HoldNote says how long a dialog stays open. */
-export function HoldNote({ hold: { busy, stop } }: { hold: Hold }) {
+/** PendingNote says how long a dialog stays open. */
+export function PendingNote({ pending: { busy, stop } }: { pending: Pending }) {
 	return <p role="status" className="note">{stop ? "There is no answer yet. You can stop waiting." : busy ? "The dialog stays open until the server has answered." : ""}</p>;
 }
 
 /** FormFoot is the end of a form in a dialog. */
-export function FormFoot({ hold, action, working = "Working…", ready, onClose }: { hold: Hold; action: string; working?: string; ready: boolean; onClose: () => void }) {
+export function FormFoot({ pending, action, working = "Working…", ready, onClose }: { pending: Pending; action: string; working?: string; ready: boolean; onClose: () => void }) {
 	return (
 		<>
-			<HoldNote hold={hold} />
+			<PendingNote pending={pending} />
 			<footer className="dialog-foot">
-				<button type="button" className="button" disabled={hold.busy && !hold.stop} onClick={hold.stop ?? onClose}>{hold.stop ? "Stop waiting" : "Cancel"}</button>
-				<button type="submit" className="button primary" disabled={hold.busy || !ready}>{hold.busy ? working : action}</button>
+				<button type="button" className="button" disabled={pending.busy && !pending.stop} onClick={pending.stop ?? onClose}>{pending.stop ? "Stop waiting" : "Cancel"}</button>
+				<button type="submit" className="button primary" disabled={pending.busy || !ready}>{pending.busy ? working : action}</button>
 			</footer>
 		</>
 	);
 }
 
 export function Modal({ open, onClose, title, wide, children }: { open: boolean; onClose: () => void; title: string; wide?: boolean; children: ReactNode }) {
-	const [{ busy, stop }, hold] = useState<Pick<Hold, "busy" | "stop">>({ busy: false, stop: undefined });
+	const [{ busy, stop }, pending] = useState<Pick<Pending, "busy" | "stop">>({ busy: false, stop: undefined });
 	const close = stop ?? (busy ? () => {} : onClose);
 	return (
 		<Dialog.Root open={open} onOpenChange={(now) => !now && close()}>
@@ -140,7 +140,7 @@ export function Modal({ open, onClose, title, wide, children }: { open: boolean;
 						<Dialog.Title>{title}</Dialog.Title>
 						<Dialog.Close className="icon-button" aria-label={stop ? "Stop waiting, then close" : "Close"} disabled={busy && !stop}><X size={16} /></Dialog.Close>
 					</header>
-					<Holding value={hold}>{children}</Holding>
+					<DialogPending value={pending}>{children}</DialogPending>
 				</Dialog.Content>
 			</Dialog.Portal>
 		</Dialog.Root>
@@ -149,8 +149,8 @@ export function Modal({ open, onClose, title, wide, children }: { open: boolean;
 
 /** Confirm asks before something that cannot be undone, or, when it is mild, that acts on many, and shows the error when it fails. */
 export function Confirm({ open, onClose, title, text, action, mild, run }: { open: boolean; onClose: () => void; title: string; text: ReactNode; action: string; mild?: boolean; run: (signal: AbortSignal) => Promise<void> }) {
-	const hold = useCalls();
-	const { busy, stop } = hold;
+	const pending = useCalls();
+	const { busy, stop } = pending;
 	const [error, setError] = useState("");
 	const close = () => {
 		setError("");
@@ -164,7 +164,7 @@ export function Confirm({ open, onClose, title, text, action, mild, run }: { ope
 					<AlertDialog.Title>{title}</AlertDialog.Title>
 					<AlertDialog.Description asChild><div className="dialog-text">{text}</div></AlertDialog.Description>
 					{error && <p role="alert" className="alert">{error}</p>}
-					<HoldNote hold={hold} />
+					<PendingNote pending={pending} />
 					<footer className="dialog-foot">
 						<AlertDialog.Cancel className="button" disabled={busy && !stop}>{stop ? "Stop waiting" : "Cancel"}</AlertDialog.Cancel>
 						<button
@@ -172,7 +172,7 @@ export function Confirm({ open, onClose, title, text, action, mild, run }: { ope
 							onClick={async () => {
 								setError("");
 								try {
-									await hold.during(run);
+									await pending.during(run);
 									close();
 								} catch (err) {
 									setError(message(err));

@@ -74,7 +74,7 @@ export class SandboxStore {
 		if (this.#take(sb)) this.#publishItems();
 	};
 
-	/** take reports whether an answer about a sandbox is news. */
+	/** take reports whether an answer about a sandbox is newer than what is known. */
 	#take(sb: Sandbox): boolean {
 		this.#told?.add(sb.id);
 		const known = this.#byId.get(sb.id);

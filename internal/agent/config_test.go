@@ -63,7 +63,7 @@ func TestMainProcessThatCannotStart(t *testing.T) {
 func TestRestored(t *testing.T) {
 	e := start(t)
 	const lines = 150_000 // more than a connection and the agent buffer
-	e.exec(t, agentapi.Command{ID: "held", Argv: []string{"seq", "-f", "%06.0f", "1", fmt.Sprint(lines)}, Detach: true, Hold: true})
+	e.exec(t, agentapi.Command{ID: "held", Argv: []string{"seq", "-f", "%06.0f", "1", fmt.Sprint(lines)}, Detach: true, Backpressure: true})
 	host := agentapi.NewClient(e.dial)
 	defer host.Close()
 	if err := host.Configure(t.Context(), agentapi.Config{Restored: true}); err != nil {

@@ -32,7 +32,7 @@ func (a *Agent) exec(w http.ResponseWriter, r *http.Request) error {
 		return answer.Invalid("the command's id %q is not 1 to 64 of A-Z a-z 0-9 _ -", cmd.ID)
 	}
 	keep := int64(agentapi.ReplayWindow)
-	if cmd.Hold {
+	if cmd.Backpressure {
 		keep *= 2 // includes output that the reader has read but not stored yet when it is killed
 	}
 	p, err := a.procs.start(cmd.ID, func(ended func(*process)) (*process, error) {

@@ -13,12 +13,12 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
-// A process with Hold loses no output although nobody is attached while it writes more than the
+// A process with Backpressure loses no output although nobody is attached while it writes more than the
 // buffer.
 func TestHeldProcessWaitsForItsReader(t *testing.T) {
 	e := start(t)
 	const lines = 100_000 // 700 kB
-	first := e.exec(t, agentapi.Command{ID: "held", Argv: []string{"seq", "-f", "%06.0f", "1", fmt.Sprint(lines)}, Detach: true, Hold: true})
+	first := e.exec(t, agentapi.Command{ID: "held", Argv: []string{"seq", "-f", "%06.0f", "1", fmt.Sprint(lines)}, Detach: true, Backpressure: true})
 	f, err := first.Next()
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func TestHeldProcessWaitsForItsReader(t *testing.T) {
 func TestHeldProcessIsRememberedUntilItsEndIsRead(t *testing.T) {
 	e := start(t)
 	script := "while ! [ -e " + e.root + "/go ]; do sleep 0.01; done; exit 5"
-	e.exec(t, agentapi.Command{ID: "kept", Argv: []string{"sh", "-c", script}, Detach: true, Hold: true}).Close()
+	e.exec(t, agentapi.Command{ID: "kept", Argv: []string{"sh", "-c", script}, Detach: true, Backpressure: true}).Close()
 	others := func() {
 		for range 300 {
 			collect(t, e.exec(t, agentapi.Command{Argv: []string{"true"}}))

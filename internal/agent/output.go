@@ -47,10 +47,10 @@ type outputReader struct {
 	pos int64 // guarded by out.mu
 }
 
-// newOutput returns an empty output. With hold, writers wait while no reader is attached.
-func newOutput(keep int64, hold bool) *output {
+// newOutput returns an empty output. With backpressure, writers wait while no reader is attached.
+func newOutput(keep int64, backpressure bool) *output {
 	o := &output{keep: keep, blockFrom: -1, readers: make(map[*outputReader]struct{}, 1)}
-	if hold {
+	if backpressure {
 		o.blockFrom = 0
 	}
 	return o
@@ -164,7 +164,7 @@ func (o *output) attach(offset int64) (*outputReader, error) {
 	return r, nil
 }
 
-// close removes the reader. If it was the last and hold is set, writers wait relative to its
+// close removes the reader. If it was the last and backpressure is set, writers wait relative to its
 // position.
 func (r *outputReader) close() {
 	o := r.out

@@ -81,7 +81,7 @@ func (a *Agent) startProcess(cmd agentapi.Command, keep int64, ended func(*proce
 	defer files.closeTheirs()
 	p := &process{
 		id: cmd.ID, command: cmd.Shown(), started: time.Now(), ended: ended, grace: a.opts.DetachGrace,
-		out: newOutput(keep, !cmd.Detach || cmd.Hold), stdin: files.stdin, open: 2,
+		out: newOutput(keep, !cmd.Detach || cmd.Backpressure), stdin: files.stdin, open: 2,
 	}
 	p.child = child{last: p.atExit, ended: func(ws unix.WaitStatus) { p.exited(ws, files) }}
 	if cmd.Detach {

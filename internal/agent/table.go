@@ -81,7 +81,7 @@ func (t *table) done(p *process) {
 // forgettable reports whether an ended process may be removed. Processes whose output nobody has collected stay; the
 // host limits how many of those it runs at a time.
 func (p *process) forgettable() bool {
-	return p.id != agentapi.MainID && (!p.command.Hold || p.collected.Load())
+	return p.id != agentapi.MainID && (!p.command.Backpressure || p.collected.Load())
 }
 
 func (t *table) forgotten(p *process) bool { return t.byID[p.id] != p }

@@ -51,7 +51,7 @@
 // is the offset of attach. The agent stores at least the last [ReplayWindow] output bytes of
 // a process. While clients are attached, the process waits for the slowest reader, and
 // nothing is lost. Without clients, a detached process runs on and its oldest output is
-// discarded, unless it was started with Hold; a process that is not detached blocks until a
+// discarded, unless it was started with Backpressure; a process that is not detached blocks until a
 // client attaches again or it is killed.
 //
 // # Trust

@@ -82,18 +82,18 @@ func (c *Client) SetOwner(owner string) {
 }
 
 // take reserves n bytes for an owner's clients, which may then have at most twice of the remaining bytes.
-// With spare they must leave as much as they have, and clients without owner must leave half of the
+// With yield they must leave as much as they have, and clients without owner must leave half of the
 // total.
-func (m *Memory) take(owner string, n int64, spare bool) bool {
+func (m *Memory) take(owner string, n int64, yield bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	left, mine := m.left-n, m.has[owner]+n
 	most := 2 * left
-	if spare {
+	if yield {
 		most = left
 	}
 	switch {
-	case left < 0, owner != "" && mine > most, owner == "" && spare && left < m.size/2:
+	case left < 0, owner != "" && mine > most, owner == "" && yield && left < m.size/2:
 		return false
 	}
 	m.count(owner, n)
@@ -128,20 +128,20 @@ func (m *Memory) give(owner string, n int64) {
 }
 
 // ReserveFor counts n bytes that an owner uses in addition to its clients' streams, until
-// [Memory.ReleaseFor], and reports whether it may use them. With spare it leaves more to other
+// [Memory.ReleaseFor], and reports whether it may use them. With yield it leaves more to other
 // owners.
-func (m *Memory) ReserveFor(owner string, n int64, spare bool) bool { return m.take(owner, n, spare) }
+func (m *Memory) ReserveFor(owner string, n int64, yield bool) bool { return m.take(owner, n, yield) }
 
 // ReleaseFor releases n bytes of ReserveFor.
 func (m *Memory) ReleaseFor(owner string, n int64) { m.give(owner, n) }
 
-// reserve counts n bytes that the client is about to use. With spare it leaves more of the shared
+// reserve counts n bytes that the client is about to use. With yield it leaves more of the shared
 // memory to other clients.
 //
 // Preconditions: p.mu is held.
-func (p *pool) reserve(n int64, spare bool) bool {
+func (p *pool) reserve(n int64, yield bool) bool {
 	beyond := max(0, p.reserved+n-ownMemory) - max(0, p.reserved-ownMemory)
-	if beyond > 0 && !p.shared.take(p.owner, beyond, spare) {
+	if beyond > 0 && !p.shared.take(p.owner, beyond, yield) {
 		return false
 	}
 	p.reserved += n
@@ -159,13 +159,13 @@ func (p *pool) free(n int64) {
 }
 
 // Reserve counts n bytes that its caller uses for calls to this agent in addition to the streams,
-// until [Client.Release]. With spare it leaves more of the shared memory to other clients. It fails
+// until [Client.Release]. With yield it leaves more of the shared memory to other clients. It fails
 // with [CodeTooMany] when there is not enough memory.
-func (c *Client) Reserve(n int64, spare bool) error {
+func (c *Client) Reserve(n int64, yield bool) error {
 	p := c.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.reserve(n, spare) {
+	if !p.reserve(n, yield) {
 		return errMemory
 	}
 	return nil

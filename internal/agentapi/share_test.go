@@ -8,8 +8,8 @@ import (
 )
 
 // hold reserves megabytes for a client until it is refused, and returns how many it got.
-func hold(c *agentapi.Client, spare bool) (n int) {
-	for c.Reserve(1<<20, spare) == nil {
+func reserveAll(c *agentapi.Client, yield bool) (n int) {
+	for c.Reserve(1<<20, yield) == nil {
 		n++
 	}
 	return n
@@ -17,10 +17,10 @@ func hold(c *agentapi.Client, spare bool) (n int) {
 
 // TestWorkspacesShareMemory checks that the next workspace gets memory beyond the guaranteed part
 // of a client, however many clients of other workspaces reserve as much as they can, with and
-// without spare.
+// without yield.
 func TestWorkspacesShareMemory(t *testing.T) {
 	const own = 4 // MiB
-	for _, spare := range []bool{false, true} {
+	for _, yield := range []bool{false, true} {
 		m := agentapi.NewMemory(256 << 20)
 		client := func(owner string) *agentapi.Client {
 			c := m.NewClient(nil)
@@ -30,23 +30,23 @@ func TestWorkspacesShareMemory(t *testing.T) {
 		hostile := []*agentapi.Client{client("a"), client("a"), client("a")}
 		all := 0
 		for _, c := range hostile {
-			all += hold(c, spare) - own
+			all += reserveAll(c, yield) - own
 		}
-		if want := map[bool]int{false: 170, true: 128}[spare]; all != want {
-			t.Errorf("spare %t: a workspace alone gets %d MiB, want %d", spare, all, want)
+		if want := map[bool]int{false: 170, true: 128}[yield]; all != want {
+			t.Errorf("yield %t: a workspace alone gets %d MiB, want %d", yield, all, want)
 		}
-		hold(client("b"), spare)
-		hold(client("c"), spare)
+		reserveAll(client("b"), yield)
+		reserveAll(client("c"), yield)
 		for _, kind := range []bool{true, false} {
-			if got := hold(client(fmt.Sprint("next", kind)), kind) - own; got < 2 {
-				t.Errorf("spare %t: the next one gets %d MiB, want more", spare, got)
+			if got := reserveAll(client(fmt.Sprint("next", kind)), kind) - own; got < 2 {
+				t.Errorf("yield %t: the next one gets %d MiB, want more", yield, got)
 			}
 		}
 		for _, c := range hostile {
 			c.Release(int64(all/len(hostile)) << 20)
 		}
-		if got := hold(client("later"), spare) - own; got < 20 {
-			t.Errorf("spare %t: after the first gave back another gets %d MiB, want more", spare, got)
+		if got := reserveAll(client("later"), yield) - own; got < 20 {
+			t.Errorf("yield %t: after the first gave back another gets %d MiB, want more", yield, got)
 		}
 	}
 }
@@ -61,7 +61,7 @@ func TestMemoryFollowsItsOwner(t *testing.T) {
 	c.SetOwner("a")
 	again := m.NewClient(nil)
 	again.SetOwner("a")
-	if got := hold(again, false); got != 4+30 {
+	if got := reserveAll(again, false); got != 4+30 {
 		t.Errorf("another client of the owner gets %d MiB, want %d", got, 4+30)
 	}
 }

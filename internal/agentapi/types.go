@@ -103,18 +103,18 @@ type Command struct {
 	Grace   time.Duration `json:"grace,omitempty"`
 	// Stdin is whether the caller will send stdin frames; otherwise stdin is /dev/null.
 	Stdin bool `json:"stdin,omitempty"`
-	// StdinHeld is how many bytes of stdin the caller has in memory until the process ends. It is
+	// StdinReserved is how many bytes of stdin the caller has in memory until the process ends. It is
 	// not sent.
-	StdinHeld int64 `json:"-"`
+	StdinReserved int64 `json:"-"`
 	// TTY, when set, runs the process on a pseudo-terminal of that size; stderr is then part of stdout.
 	TTY *Size `json:"tty,omitempty"`
 	// Detach keeps the process running when the connection that started it ends. Otherwise the
 	// process group is killed when no client has been attached for [DetachGrace].
 	Detach bool `json:"detach,omitempty"`
-	// Hold keeps a detached process from losing output: with no client attached it is blocked like
+	// Backpressure keeps a detached process from losing output: with no client attached it is blocked like
 	// a process that is not detached, and after its end it remains in the table until a client has
 	// read its output to the exit.
-	Hold bool `json:"hold,omitempty"`
+	Backpressure bool `json:"hold,omitempty"`
 	// Limits bound the command and its processes.
 	Limits Limits `json:"limits,omitzero"`
 }

@@ -123,10 +123,10 @@ type Service struct {
 	ready   sharedcall.Group[sandbox.ID] // see Ready
 	opening chan struct{}                // has an element while nobody opens the store
 
-	mu    sync.Mutex
-	store *archive.Store                // once it is open; guarded by mu
-	calls map[sandbox.ID]*call          // uploads in progress; guarded by mu
-	held  map[sandbox.CheckpointID]bool // states that are being stored or removed; guarded by mu
+	mu     sync.Mutex
+	store  *archive.Store                // once it is open; guarded by mu
+	calls  map[sandbox.ID]*call          // uploads in progress; guarded by mu
+	locked map[sandbox.CheckpointID]bool // states that are being stored or removed; guarded by mu
 }
 
 // call is an upload, whose callers share its result.
@@ -141,7 +141,7 @@ func New(cfg Config, deps Deps) *Service {
 	cfg.Space = cmp.Or(cfg.Space, ballast.NewBudget(0))
 	s := &Service{
 		cfg: cfg, deps: deps, ctx: deps.Work.Context(), log: deps.Logger, uploads: fairsem.New(uploads), fetches: fairsem.New(fetches),
-		bucket: semaphore.NewWeighted(uploads), moved: newMoved(), opening: make(chan struct{}, 1), calls: map[sandbox.ID]*call{}, held: map[sandbox.CheckpointID]bool{},
+		bucket: semaphore.NewWeighted(uploads), moved: newMoved(), opening: make(chan struct{}, 1), calls: map[sandbox.ID]*call{}, locked: map[sandbox.CheckpointID]bool{},
 	}
 	s.opening <- struct{}{}
 	return s
@@ -225,18 +225,18 @@ func (s *Service) isUploading(id sandbox.ID) bool {
 	return s.calls[id] != nil
 }
 
-// hold keeps a state from being stored or removed by others until release is called. It reports whether nobody else holds it.
-func (s *Service) hold(id sandbox.CheckpointID) (release func(), ok bool) {
+// lock keeps a state from being stored or removed by others until release is called. It reports whether nobody else has locked it.
+func (s *Service) lock(id sandbox.CheckpointID) (release func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.held[id] {
+	if s.locked[id] {
 		return nil, false
 	}
-	s.held[id] = true
+	s.locked[id] = true
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.held, id)
+		delete(s.locked, id)
 	}, true
 }
 
@@ -293,7 +293,7 @@ func (s *Service) Close() error {
 
 var (
 	errResumed = sandbox.Errorf(sandbox.Conflict, "the sandbox was resumed meanwhile")
-	errHeld    = sandbox.Errorf(sandbox.Unavailable, "an earlier copy of the state is being removed; try again")
+	errInUse   = sandbox.Errorf(sandbox.Unavailable, "an earlier copy of the state is being removed; try again")
 )
 
 // notPaused is the error for archiving a sandbox in another state.

@@ -16,9 +16,9 @@ type backlog struct {
 	s         *Service
 	ended     chan upload // buffered for all uploads in progress
 	uploading map[sandbox.ID]sandbox.WorkspaceID
-	// turns has the last turn of each workspace; turn is the last turn of all.
-	turns map[sandbox.WorkspaceID]int
-	turn  int
+	// lastTurn has the last turn of each workspace; turn is the last turn of all.
+	lastTurn map[sandbox.WorkspaceID]int
+	turn     int
 	// tried are the sandboxes whose upload has begun since the last retry, and full the workspaces whose quota refused an upload since. failed
 	// says that an upload failed, for which others would fail as well.
 	tried  map[sandbox.ID]bool
@@ -37,7 +37,7 @@ type upload struct {
 
 func newBacklog(s *Service) *backlog {
 	return &backlog{
-		s: s, ended: make(chan upload, uploads), uploading: map[sandbox.ID]sandbox.WorkspaceID{}, turns: map[sandbox.WorkspaceID]int{},
+		s: s, ended: make(chan upload, uploads), uploading: map[sandbox.ID]sandbox.WorkspaceID{}, lastTurn: map[sandbox.WorkspaceID]int{},
 		tried: map[sandbox.ID]bool{}, full: map[sandbox.WorkspaceID]bool{}, failures: map[sandbox.ID]time.Time{},
 	}
 }
@@ -50,7 +50,7 @@ func (l *backlog) fill() {
 	for !l.failed && len(l.uploading) < uploads {
 		b := l.next()
 		if b == nil {
-			clear(l.turns)
+			clear(l.lastTurn)
 			return
 		}
 		l.start(b)
@@ -75,7 +75,7 @@ func (l *backlog) next() (first *box.Box) {
 		}
 		if first == nil || cmp.Or(
 			l.failures[b.ID].Compare(l.failures[best.ID]),
-			cmp.Compare(busy[sb.Workspace], busy[best.Workspace]), cmp.Compare(l.turns[sb.Workspace], l.turns[best.Workspace]), sb.PausedAt.Compare(best.PausedAt),
+			cmp.Compare(busy[sb.Workspace], busy[best.Workspace]), cmp.Compare(l.lastTurn[sb.Workspace], l.lastTurn[best.Workspace]), sb.PausedAt.Compare(best.PausedAt),
 		) < 0 {
 			first, best = b, sb
 		}
@@ -88,7 +88,7 @@ func (l *backlog) start(b *box.Box) {
 	u := upload{sandbox: b.ID, workspace: b.View().Sandbox.Workspace}
 	l.tried[u.sandbox] = true
 	l.turn++
-	l.turns[u.workspace] = l.turn
+	l.lastTurn[u.workspace] = l.turn
 	l.uploading[u.sandbox] = u.workspace
 	c, err := l.s.start(b, "it is paused for "+l.s.cfg.After.String())
 	if err == nil && !l.s.deps.Work.Go(func() {
@@ -109,7 +109,7 @@ func (l *backlog) end(u upload) {
 	delete(l.uploading, u.sandbox)
 	delete(l.failures, u.sandbox)
 	switch code := sandbox.CodeOf(u.err); {
-	case u.err == nil || code == sandbox.Conflict || code == sandbox.Ended || errors.Is(u.err, errHeld) || l.s.ctx.Err() != nil:
+	case u.err == nil || code == sandbox.Conflict || code == sandbox.Ended || errors.Is(u.err, errInUse) || l.s.ctx.Err() != nil:
 	case code == sandbox.QuotaExceeded:
 		l.full[u.workspace] = true
 	default:

@@ -148,7 +148,7 @@ func (s *Service) sweepStored(ctx context.Context) error {
 // A state that another installation stored stays, and only its record goes: a restored copy of a server has records of states that the
 // server itself still needs.
 func (s *Service) remove(ctx context.Context, id sandbox.CheckpointID) (bool, error) {
-	release, ok := s.hold(id)
+	release, ok := s.lock(id)
 	if !ok {
 		return false, nil
 	}

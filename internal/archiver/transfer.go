@@ -38,9 +38,9 @@ func (s *Service) archive(b *box.Box, why string) (err error) {
 		err = ended(b, err)
 		s.observe(box.Archive, begin, err)
 	}()
-	release, ok := s.hold(sb.Saved)
+	release, ok := s.lock(sb.Saved)
 	if !ok {
-		return errHeld
+		return errInUse
 	}
 	defer release()
 	ctx, cancel := context.WithCancelCause(b.Context())
@@ -49,7 +49,7 @@ func (s *Service) archive(b *box.Box, why string) (err error) {
 	if err := s.maySend(ctx, sb.Workspace); err != nil { // before states are removed for nothing
 		return cause(ctx, err)
 	}
-	if err := s.makeRoom(ctx, &sb); err != nil {
+	if err := s.makeSpace(ctx, &sb); err != nil {
 		return cause(ctx, err)
 	}
 	leave, err := s.uploads.Acquire(ctx, sb.Workspace, nil)
@@ -139,8 +139,8 @@ func (s *Service) hasSent(ctx context.Context, ws sandbox.WorkspaceID, n int64) 
 	return s.deps.States.AddSent(ctx, ws, n)
 }
 
-// makeRoom removes released states of the workspace until a state fits into the quota. Errors: QuotaExceeded.
-func (s *Service) makeRoom(ctx context.Context, sb *sandbox.Sandbox) error {
+// makeSpace removes released states of the workspace until a state fits into the quota. Errors: QuotaExceeded.
+func (s *Service) makeSpace(ctx context.Context, sb *sandbox.Sandbox) error {
 	for {
 		r, err := s.deps.Quotas.Report(ctx, sb.Workspace)
 		if err != nil {

@@ -32,9 +32,9 @@ type output struct {
 
 // add keeps data as far as it can become part of a record.
 func (o *output) add(data []byte) {
-	room := OutputMax - len(o.text)
-	o.text = append(o.text, data[:min(room, len(data))]...)
-	o.more = o.more || len(data) > room
+	space := OutputMax - len(o.text)
+	o.text = append(o.text, data[:min(space, len(data))]...)
+	o.more = o.more || len(data) > space
 }
 
 // shown returns the text for a record, with the bytes that it takes as JSON: valid UTF-8 with plain line ends, without

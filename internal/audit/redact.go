@@ -146,17 +146,17 @@ func (list secrets) hide(s string, cut bool) string {
 // hidden values.
 func command(argv []string, envs []map[string]string) (kept []string, truncated bool) {
 	values := secretsOf(envs)
-	room := CommandMax
+	space := CommandMax
 	hideNext := false
 	for i, arg := range argv {
-		if room <= 0 || i == commandArgs {
+		if space <= 0 || i == commandArgs {
 			return kept, true
 		}
-		cut := len(arg) > room
+		cut := len(arg) > space
 		if cut {
-			arg = arg[:room]
+			arg = arg[:space]
 		}
-		room -= len(arg) + 1
+		space -= len(arg) + 1
 		if hideNext && arg != "" {
 			kept, hideNext, truncated = append(kept, hidden), false, truncated || cut
 			continue

@@ -14,10 +14,10 @@ import (
 // limiter limits failures: each key may fail a number of times at once, and then at a rate. It
 // forgets keys without failures for failMemory. Safe for concurrent use.
 type limiter struct {
-	rate  rate.Limit
-	burst int
-	keys  *cache.Cache[string, *rate.Limiter]
-	turn  chan struct{} // held during the lookup for a key that has failed too often
+	rate   rate.Limit
+	burst  int
+	keys   *cache.Cache[string, *rate.Limiter]
+	lookup chan struct{} // held during the lookup for a key that has failed too often
 }
 
 func newLimiter(r rate.Limit, burst int) (*limiter, error) {
@@ -25,7 +25,7 @@ func newLimiter(r rate.Limit, burst int) (*limiter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make failure limiter: %w", err)
 	}
-	return &limiter{rate: r, burst: burst, keys: keys, turn: make(chan struct{}, 1)}, nil
+	return &limiter{rate: r, burst: burst, keys: keys, lookup: make(chan struct{}, 1)}, nil
 }
 
 func (l *limiter) of(key string) *rate.Limiter {
@@ -39,8 +39,8 @@ func (l *limiter) lookUp(ctx context.Context, key string, look func() error) err
 	slow := !l.open(key, time.Now())
 	if slow {
 		select {
-		case l.turn <- struct{}{}:
-			defer func() { <-l.turn }()
+		case l.lookup <- struct{}{}:
+			defer func() { <-l.lookup }()
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -35,14 +35,14 @@ const (
 // passwords hashes and checks passwords, a few at a time and fairly by client address. Safe for
 // concurrent use.
 type passwords struct {
-	turns *turns
+	places *semaphore
 	// decoy is a hash that no password matches: checking against it makes unknown users take as
 	// long as known users do.
 	decoy string
 }
 
 func newPasswords() *passwords {
-	p := &passwords{turns: newTurns(max(1, min(argonAtOnce, runtime.GOMAXPROCS(0)/2)))}
+	p := &passwords{places: newSemaphore(max(1, min(argonAtOnce, runtime.GOMAXPROCS(0)/2)))}
 	p.decoy = encode(make([]byte, argonSalt), make([]byte, argonKey))
 	return p
 }
@@ -60,10 +60,10 @@ func checkPassword(field, password string) error {
 // hash returns the form of a password to store. It waits for its turn in the queue of a group of
 // addresses. Errors: QuotaExceeded and Unavailable when too many wait, and the context's.
 func (p *passwords) hash(ctx context.Context, group, password string) (string, error) {
-	if err := p.turns.acquire(ctx, group); err != nil {
+	if err := p.places.acquire(ctx, group); err != nil {
 		return "", err
 	}
-	defer p.turns.release()
+	defer p.places.release()
 	salt := make([]byte, argonSalt)
 	_, _ = rand.Read(salt) // never fails: crypto/rand aborts the program instead
 	return encode(salt, argon2.IDKey([]byte(password), salt, argonTime, argonMemory, argonThreads, argonKey)), nil
@@ -89,10 +89,10 @@ func (p *passwords) matches(ctx context.Context, group, stored, password string)
 	if err != nil || saltErr != nil || keyErr != nil || version != argon2.Version {
 		return false, fmt.Errorf("a stored password is damaged")
 	}
-	if err := p.turns.acquire(ctx, group); err != nil {
+	if err := p.places.acquire(ctx, group); err != nil {
 		return false, err
 	}
-	defer p.turns.release()
+	defer p.places.release()
 	got := argon2.IDKey([]byte(password), salt, time, memory, threads, uint32(len(want)))
 	return subtle.ConstantTimeCompare(want, got) == 1 && known, nil
 }

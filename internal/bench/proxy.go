@@ -115,7 +115,7 @@ func (m *Server) ServeIn(ctx context.Context, id string) (url string, err error)
 	return sb.URL, m.exec(ctx, id, "bash", "-c", "setsid nohup "+remoteBinary+" "+strings.Join(m.Inside.Serve, " ")+" >/dev/null 2>&1 & until (exec 3<>/dev/tcp/127.0.0.1/"+strconv.Itoa(proxyPort)+") 2>/dev/null; do :; done")
 }
 
-// proxied measures a server in a sandbox by its URL and, in turns, from inside.
+// proxied measures a server in a sandbox by its URL and, alternating, from inside.
 // The best round of each counts: what disturbs makes all of them worse.
 func (m *Server) proxied(ctx context.Context, rounds int, id string) (ours, inside Load, err error) {
 	url, err := m.ServeIn(ctx, id)

@@ -52,7 +52,7 @@ type Box struct {
 	// saves is odd while the box, or its files, are being saved. Each save may break the
 	// connections into the box.
 	saves atomic.Int64
-	turns *semaphore.Weighted // 1; of ExclusivelyInTurn
+	queue *semaphore.Weighted // 1; of ExclusivelyInTurn
 }
 
 // View is a sandbox as recorded at some time.
@@ -66,7 +66,7 @@ type View struct {
 
 // New returns a box without a view. Its work runs in group.
 func New(group *background.Group, id sandbox.ID, agent *agentapi.Client) *Box {
-	b := &Box{ID: id, Agent: agent, group: group, turns: semaphore.NewWeighted(1)}
+	b := &Box{ID: id, Agent: agent, group: group, queue: semaphore.NewWeighted(1)}
 	b.ctx, b.cancel = context.WithCancel(group.Context())
 	return b
 }

@@ -93,9 +93,9 @@ func (b *Box) ExclusivelyInTurn(ctx context.Context, kind OperationKind, turn fu
 }
 
 func (b *Box) inTurn(wait context.Context, kind OperationKind, turn func(context.Context) (release func(), err error), f func() error) error {
-	err := b.turns.Acquire(wait, 1)
+	err := b.queue.Acquire(wait, 1)
 	if err == nil {
-		defer b.turns.Release(1)
+		defer b.queue.Release(1)
 		err = b.Settled(wait) // so that it has no turn in vain
 	}
 	if err == nil && b.View().Sandbox.State == sandbox.Running {

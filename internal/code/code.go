@@ -59,9 +59,9 @@ type dialogue interface {
 	// Again returns nil if a request that failed with reason can be repeated, because a save of the
 	// sandbox broke its connection, and otherwise the error for the caller.
 	Again(reason error) error
-	// Hold counts bytes as memory, until Release. Errors: QuotaExceeded.
-	Hold(bytes int64) error
-	// Release is the inverse of Hold.
+	// Reserve counts bytes as memory, until Release. Errors: QuotaExceeded.
+	Reserve(bytes int64) error
+	// Release is the inverse of Reserve.
 	Release(bytes int64)
 	// Review scans code that is about to run. An error means that it must not run. Errors: CodeBlocked.
 	Review(ctx context.Context, codes []codescan.Code) error

@@ -55,7 +55,7 @@ func (h *hostile) Again(reason error) error {
 	return sandbox.Wrap(sandbox.AgentUnreachable, reason, "the connection broke")
 }
 
-func (h *hostile) Hold(bytes int64) error {
+func (h *hostile) Reserve(bytes int64) error {
 	if h.held+bytes > h.most {
 		return sandbox.Errorf(sandbox.QuotaExceeded, "no memory")
 	}

@@ -46,13 +46,13 @@ type Run struct {
 	id     string
 	spec   kernelapi.Run
 
-	body  io.ReadCloser // of the answer under way, or nil
-	lines *bufio.Reader
-	seq   int   // of the last event
-	bytes int   // of all events
-	held  int64 // bytes that are counted as memory of the longest line
-	kept  int64 // bytes that the caller keeps
-	ended bool
+	body     io.ReadCloser // of the answer under way, or nil
+	lines    *bufio.Reader
+	seq      int   // of the last event
+	bytes    int   // of all events
+	reserved int64 // bytes that are counted as memory of the longest line
+	kept     int64 // bytes that the caller keeps
+	ended    bool
 }
 
 // Start starts code in a running sandbox. ctx bounds the run. Errors: as for every call into a
@@ -246,7 +246,7 @@ func (r *Run) line() ([]byte, error) {
 		if len(line)+len(part) > maxLine {
 			return nil, errAnswer
 		}
-		if err := r.hold(perByte * int64(len(line)+len(part))); err != nil {
+		if err := r.reserve(perByte * int64(len(line)+len(part))); err != nil {
 			return nil, err
 		}
 		if line = append(line, part...); err == nil {
@@ -255,22 +255,22 @@ func (r *Run) line() ([]byte, error) {
 	}
 }
 
-// hold counts memory for lines of a length.
-func (r *Run) hold(length int64) error {
-	if length <= r.held {
+// reserve counts memory for lines of a length.
+func (r *Run) reserve(length int64) error {
+	if length <= r.reserved {
 		return nil
 	}
-	more := max(length, 2*r.held) - r.held
-	if err := r.target.talk.Hold(more); err != nil {
+	more := max(length, 2*r.reserved) - r.reserved
+	if err := r.target.talk.Reserve(more); err != nil {
 		return err
 	}
-	r.held += more
+	r.reserved += more
 	return nil
 }
 
 // Keep counts bytes of events that the caller keeps, until Close. Errors: QuotaExceeded.
 func (r *Run) Keep(bytes int64) error {
-	if err := r.target.talk.Hold(bytes); err != nil {
+	if err := r.target.talk.Reserve(bytes); err != nil {
 		return err
 	}
 	r.kept += bytes
@@ -297,7 +297,7 @@ func (r *Run) Close() {
 
 func (r *Run) release() {
 	r.cancel()
-	r.target.talk.Release(r.held + r.kept)
-	r.held, r.kept = 0, 0
+	r.target.talk.Release(r.reserved + r.kept)
+	r.reserved, r.kept = 0, 0
 	r.target.talk.End()
 }

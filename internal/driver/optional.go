@@ -160,19 +160,19 @@ func OutOfReach(d Driver, id sandbox.ID) bool {
 type Placer interface {
 	// TakesSandbox reports whether a box without a sandbox may get one: its host is not being drained, and is not out of reach for long.
 	TakesSandbox(id sandbox.ID) bool
-	// MakeRoom returns which of spare, boxes without a sandbox, are to be destroyed so that a host has space for the box of spec, after Stage of that has
+	// MakeSpace returns which of candidates, boxes without a sandbox, are to be destroyed so that a host has space for the box of spec, after Stage of that has
 	// returned [ErrFull]: none that is not necessary, and rather the first than the last of the list; none if a host has space by now. It reports false
 	// if that does not help: the boxes are not enough on any host, or only on hosts that cannot restore the checkpoint, if there is one.
-	MakeRoom(ctx context.Context, spec Spec, checkpoint string, spare []sandbox.ID) (boxes []sandbox.ID, ok bool)
+	MakeSpace(ctx context.Context, spec Spec, checkpoint string, candidates []sandbox.ID) (boxes []sandbox.ID, ok bool)
 }
 
 // Yielder is a driver whose boxes without a sandbox give way while boxes of sandboxes wait for their space.
 type Yielder interface {
 	// Crowded returns a channel that receives when a box waits; nil if none ever does.
 	Crowded() <-chan struct{}
-	// GiveWay returns which of spare, boxes without a sandbox, the first rather than the last, is to be destroyed for a box that waits; "" if none
+	// GiveWay returns which of candidates, boxes without a sandbox, the first rather than the last, is to be destroyed for a box that waits; "" if none
 	// need be. The caller destroys it.
-	GiveWay(spare []sandbox.ID) sandbox.ID
+	GiveWay(candidates []sandbox.ID) sandbox.ID
 }
 
 // Stager is a driver that brings files to where boxes are made, which may take long. Create, Furnish and Restore

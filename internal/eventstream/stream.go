@@ -83,7 +83,7 @@ type Hub struct {
 
 // topic wakes the streams of a workspace.
 type topic struct {
-	news    broadcast.Broadcast
+	changed broadcast.Broadcast
 	streams int // guarded by Hub.mu
 }
 
@@ -177,7 +177,7 @@ func (h *Hub) wake(list []sandbox.WorkspaceID) {
 	}
 	for _, ws := range list {
 		if t := h.topics[ws]; t != nil {
-			t.news.Send()
+			t.changed.Send()
 		}
 	}
 }
@@ -328,7 +328,7 @@ func (s *Stream) Cursor() int64 { return s.cursor }
 // Errors: the context's; [IsEnding] reports Unavailable when the server is ending.
 func (s *Stream) Next(ctx context.Context, wait <-chan time.Time) ([]sandbox.Event, error) {
 	for {
-		news := s.topic.news.Wait() // before the look at the store
+		changed := s.topic.changed.Wait() // before the look at the store
 		if s.hub.ctx.Err() != nil {
 			return nil, errEnding
 		}
@@ -337,7 +337,7 @@ func (s *Stream) Next(ctx context.Context, wait <-chan time.Time) ([]sandbox.Eve
 			return events, err
 		}
 		select {
-		case <-news:
+		case <-changed:
 		case <-wait:
 			return nil, nil
 		case <-ctx.Done():

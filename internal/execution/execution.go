@@ -23,13 +23,13 @@ const cancelGrace = 5 * time.Second
 
 // execution is an execution that has not ended.
 type execution struct {
-	box     *box.Box
-	request *Request          // nil when it was found after a restart, or was started
-	env     map[string]string // of the request; nil when it was found after a restart
-	held    int64             // bytes of request.Files that the box's agent counts
-	typed   *guest.Input      // the input of its terminal; nil without a terminal
-	current atomic.Pointer[executionView]
-	lost    atomic.Bool // its process is gone, although another has its id
+	box      *box.Box
+	request  *Request          // nil when it was found after a restart, or was started
+	env      map[string]string // of the request; nil when it was found after a restart
+	reserved int64             // bytes of request.Files that the box's agent counts
+	typed    *guest.Input      // the input of its terminal; nil without a terminal
+	current  atomic.Pointer[executionView]
+	lost     atomic.Bool // its process is gone, although another has its id
 
 	mu     sync.Mutex       // orders changes; held while they are recorded
 	stream *agentapi.Stream // the connection to its process; nil while there is none; guarded by mu
@@ -78,8 +78,8 @@ func (x *execution) set(e sandbox.Execution) {
 // again. Only the goroutine of the execution calls it.
 func (x *execution) dropRequest() {
 	x.request = nil
-	x.box.Agent.Release(x.held)
-	x.held = 0
+	x.box.Agent.Release(x.reserved)
+	x.reserved = 0
 }
 
 // liveExecutions are the executions that have not ended.
@@ -167,11 +167,11 @@ func (s *Service) queue(ctx context.Context, c sandbox.Caller, b *box.Box, req *
 	if s.streams == nil {
 		return nil, sandbox.Errorf(sandbox.Unsupported, "this server keeps no streams")
 	}
-	held := req.size()
-	if err := b.Agent.Reserve(held, true); err != nil {
+	reserved := req.size()
+	if err := b.Agent.Reserve(reserved, true); err != nil {
 		return nil, box.AgentError(err)
 	}
-	cu := cleanup.Make(func() { b.Agent.Release(held) })
+	cu := cleanup.Make(func() { b.Agent.Release(reserved) })
 	defer cu.Clean()
 	e := sandbox.Execution{
 		ID: sandbox.NewExecutionID(), Sandbox: b.ID, Workspace: c.Workspace, Kind: req.Kind,
@@ -206,7 +206,7 @@ func (s *Service) queue(ctx context.Context, c sandbox.Caller, b *box.Box, req *
 	}
 	s.inputs.used(e.Stdin)
 	x := newExecution(b, e, req)
-	x.held = held
+	x.reserved = reserved
 	cu.Release()
 	s.live.add(x)
 	if err := s.makeOutputs(&e); err != nil {

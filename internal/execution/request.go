@@ -94,7 +94,7 @@ func (req *Request) command(e *sandbox.Execution, sb *sandbox.Sandbox, shell str
 	}
 	return agentapi.Command{
 		ID: string(e.ID), Argv: req.argv(shell), Cwd: req.Cwd, User: req.User, Env: maps.Clone(req.Env),
-		Timeout: timeout, Grace: cancelGrace, Stdin: e.Stdin != "" || e.TTY, TTY: req.TTY, Detach: true, Hold: true, Limits: req.Limits,
+		Timeout: timeout, Grace: cancelGrace, Stdin: e.Stdin != "" || e.TTY, TTY: req.TTY, Detach: true, Backpressure: true, Limits: req.Limits,
 	}
 }
 

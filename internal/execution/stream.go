@@ -121,7 +121,7 @@ func (s *Service) WriteStdin(_ context.Context, id string, r io.Reader) error {
 			return sandbox.Errorf(sandbox.DiskFull, "bytes of the input stream were lost because the server's disk was full; start the command again")
 		}
 		n, err := r.Read(buf)
-		if room := w.Room(); int64(n) > room {
+		if free := w.Free(); int64(n) > free {
 			return sandbox.Errorf(sandbox.TooLarge, "an input stream holds at most %d bytes", int64(sandbox.StdinMax))
 		}
 		if _, err := w.Write(buf[:n]); err != nil {

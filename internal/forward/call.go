@@ -128,12 +128,12 @@ func (f *Forwarder) RoundTrip(r *http.Request) (*http.Response, error) {
 			}
 		}
 		if until.IsZero() {
-			release, err := f.hold(c.caller)
+			release, err := f.addWaiter(c.caller)
 			if err != nil {
 				return nil, err
 			}
 			defer release()
-			until = time.Now().Add(HoldTime)
+			until = time.Now().Add(MaxWait)
 		}
 		if err := f.wait(r.Context(), until, changed, to != nil); err != nil {
 			return nil, err

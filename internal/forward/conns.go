@@ -75,12 +75,12 @@ func (f *Forwarder) carry(client net.Conn, dial func(ctx context.Context, addres
 
 // connect connects to the active server, and waits for it while it is away.
 func (f *Forwarder) connect(caller string, dial func(ctx context.Context, address string) (net.Conn, error)) (net.Conn, *server, error) {
-	release, err := f.hold(caller)
+	release, err := f.addWaiter(caller)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer release()
-	until := time.Now().Add(HoldTime)
+	until := time.Now().Add(MaxWait)
 	for {
 		to, changed := f.server()
 		if to != nil {

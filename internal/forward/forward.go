@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// HoldTime bounds how long a request waits for an active server: a takeover takes some seconds.
-	HoldTime = 15 * time.Second
+	// MaxWait bounds how long a request waits for an active server: a takeover takes some seconds.
+	MaxWait = 15 * time.Second
 	// retryPause is the time between two attempts to connect to the active server, and up to twice that.
 	retryPause = 200 * time.Millisecond
 	// dialTimeout bounds an attempt, with the wait for its place among maxDials: a server accepts a few connections at a time that have not proved yet who they are.
@@ -27,8 +27,8 @@ const (
 	// idleTime is shorter than a server's limit for idle connections.
 	idleTime = 30 * time.Second
 	maxIdle  = 256
-	// maxHeld bounds the requests that wait for an active server; a client may have a quarter of them.
-	maxHeld = 1024
+	// maxWaiting bounds the requests that wait for an active server; a client may have a quarter of them.
+	maxWaiting = 1024
 	// maxKept bounds the bodies of requests that can be sent again, of one request and in sum.
 	maxKept    = 64 << 10
 	maxAllKept = 16 << 20
@@ -60,13 +60,13 @@ type Forwarder struct {
 	end       context.CancelFunc
 	metrics   *counters
 
-	mu     sync.Mutex
-	active *server        // guarded by mu; nil while none is known
-	last   server         // guarded by mu; the last active server
-	under  int            // guarded by mu; requests under way
-	held   map[string]int // guarded by mu; requests that wait, by caller
-	waits  int            // guarded by mu; their sum
-	well   time.Time      // guarded by mu; when the active server answered [Forwarder.Check] last
+	mu      sync.Mutex
+	active  *server        // guarded by mu; nil while none is known
+	last    server         // guarded by mu; the last active server
+	under   int            // guarded by mu; requests under way
+	waiting map[string]int // guarded by mu; requests that wait, by caller
+	waits   int            // guarded by mu; their sum
+	well    time.Time      // guarded by mu; when the active server answered [Forwarder.Check] last
 }
 
 // server is an active server.
@@ -80,7 +80,7 @@ type server struct {
 
 // New returns a forwarder, which knows no active server yet.
 func New(cfg Config) *Forwarder {
-	f := &Forwarder{cfg: cfg, dials: make(chan struct{}, maxDials), kept: share.New(maxAllKept, time.Nanosecond), held: map[string]int{}}
+	f := &Forwarder{cfg: cfg, dials: make(chan struct{}, maxDials), kept: share.New(maxAllKept, time.Nanosecond), waiting: map[string]int{}}
 	f.closed, f.end = context.WithCancel(context.Background())
 	f.metrics = newCounters(f)
 	f.transport = &http.Transport{
@@ -151,22 +151,22 @@ func (f *Forwarder) finish() {
 	f.under--
 }
 
-// hold counts a request that waits. Errors: Unavailable when there are too many.
-func (f *Forwarder) hold(caller string) (release func(), err error) {
+// addWaiter counts a request that waits. Errors: Unavailable when there are too many.
+func (f *Forwarder) addWaiter(caller string) (release func(), err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.waits >= maxHeld || f.held[caller] >= maxHeld/4 {
+	if f.waits >= maxWaiting || f.waiting[caller] >= maxWaiting/4 {
 		f.metrics.refused.Inc()
 		return nil, unavailable(nil, "no server is active at this moment, and too many requests wait for one")
 	}
 	f.waits++
-	f.held[caller]++
+	f.waiting[caller]++
 	return func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.waits--
-		if f.held[caller]--; f.held[caller] == 0 {
-			delete(f.held, caller)
+		if f.waiting[caller]--; f.waiting[caller] == 0 {
+			delete(f.waiting, caller)
 		}
 	}, nil
 }
@@ -226,7 +226,7 @@ func (f *Forwarder) Check(ctx context.Context) error {
 	if err == nil {
 		f.well = time.Now()
 	}
-	if err != nil && time.Since(f.well) < HoldTime {
+	if err != nil && time.Since(f.well) < MaxWait {
 		return nil
 	}
 	return err

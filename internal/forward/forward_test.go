@@ -124,8 +124,8 @@ func TestAcceptNeedsTheClient(t *testing.T) {
 	}
 }
 
-// TestHold checks that a request waits for an active server with its body.
-func TestHold(t *testing.T) {
+// TestWait checks that a request waits for an active server with its body.
+func TestWait(t *testing.T) {
 	s := newStandby(t)
 	s.Lead("127.0.0.1:1", 1) // nothing listens there, as after a crash
 	answered := make(chan string, 1)
@@ -146,15 +146,15 @@ func TestHold(t *testing.T) {
 	if body := <-answered; body != fmt.Sprint(1<<20) {
 		t.Errorf("the active server got %s bytes", body)
 	}
-	if s.waits != 0 || len(s.held) != 0 {
-		t.Errorf("%d requests wait after all, %v", s.waits, s.held)
+	if s.waits != 0 || len(s.waiting) != 0 {
+		t.Errorf("%d requests wait after all, %v", s.waits, s.waiting)
 	}
 }
 
 // TestHoldIsBounded checks that requests wait for a while, and not too many of them, in sum and of a client.
 func TestHoldIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := New(Config{Caller: func(r *http.Request) string { return r.Header.Get("Caller") }, Max: maxHeld + 2, Log: slog.New(slog.DiscardHandler)})
+		f := New(Config{Caller: func(r *http.Request) string { return r.Header.Get("Caller") }, Max: maxWaiting + 2, Log: slog.New(slog.DiscardHandler)})
 		ask := func(caller string) *httptest.ResponseRecorder {
 			w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
 			r.Header.Set("Caller", caller)
@@ -162,7 +162,7 @@ func TestHoldIsBounded(t *testing.T) {
 			return w
 		}
 		begin := time.Now()
-		if w := ask("a"); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" || time.Since(begin) != HoldTime {
+		if w := ask("a"); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" || time.Since(begin) != MaxWait {
 			t.Errorf("a request has waited %v, then %d %v", time.Since(begin), w.Code, w.Header())
 		}
 		fill := func(caller string, n int) {
@@ -176,15 +176,15 @@ func TestHoldIsBounded(t *testing.T) {
 			w := ask(caller)
 			return w.Code == http.StatusServiceUnavailable && time.Since(begin) == 0
 		}
-		fill("a", maxHeld/4)
+		fill("a", maxWaiting/4)
 		if !refused("a") {
 			t.Error("a client has more than its share of the requests that wait")
 		}
 		for _, caller := range []string{"b", "c", "d"} {
-			fill(caller, maxHeld/4)
+			fill(caller, maxWaiting/4)
 		}
 		if !refused("e") {
-			t.Errorf("more than %d requests wait", maxHeld)
+			t.Errorf("more than %d requests wait", maxWaiting)
 		}
 		f.mu.Lock()
 		f.under = f.cfg.Max
@@ -192,9 +192,9 @@ func TestHoldIsBounded(t *testing.T) {
 		if !refused("f") {
 			t.Errorf("more than %d requests are under way", f.cfg.Max)
 		}
-		time.Sleep(HoldTime) // of the bubble
+		time.Sleep(MaxWait) // of the bubble
 		synctest.Wait()
-		if f.waits != 0 || len(f.held) != 0 {
+		if f.waits != 0 || len(f.waiting) != 0 {
 			t.Errorf("%d requests wait after all", f.waits)
 		}
 		begin = time.Now()
@@ -395,7 +395,7 @@ func TestCheck(t *testing.T) {
 	if err := s.Check(t.Context()); err != nil {
 		t.Errorf("a short time after the server has ended: %v", err)
 	}
-	s.well = time.Now().Add(-HoldTime)
+	s.well = time.Now().Add(-MaxWait)
 	if err := s.Check(t.Context()); err == nil {
 		t.Error("a standby whose active server ended long ago can forward requests")
 	}

@@ -4,8 +4,8 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // counters are the metrics of a forwarder.
 type counters struct {
-	under, held   prometheus.GaugeFunc
-	refused, lost prometheus.Counter
+	under, waiting prometheus.GaugeFunc
+	refused, lost  prometheus.Counter
 }
 
 func newCounters(f *Forwarder) *counters {
@@ -18,7 +18,7 @@ func newCounters(f *Forwarder) *counters {
 	}
 	return &counters{
 		under:   gauge("modbox_forward_requests", "Requests under way that a standby forwards to the active server, with the requests that wait for one.", &f.under),
-		held:    gauge("modbox_forward_waiting_requests", "Requests to a standby that wait for an active server.", &f.waits),
+		waiting: gauge("modbox_forward_waiting_requests", "Requests to a standby that wait for an active server.", &f.waits),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{Name: "modbox_forward_refused_total", Help: "Requests to a standby that were refused, because there were too many or no server was active for too long."}),
 		lost:    prometheus.NewCounter(prometheus.CounterOpts{Name: "modbox_forward_lost_total", Help: "Requests to a standby whose connection to the active server was lost before it answered."}),
 	}
@@ -26,7 +26,7 @@ func newCounters(f *Forwarder) *counters {
 
 // Collectors returns the metrics of the forwarder.
 func (f *Forwarder) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{f.metrics.under, f.metrics.held, f.metrics.refused, f.metrics.lost}
+	return []prometheus.Collector{f.metrics.under, f.metrics.waiting, f.metrics.refused, f.metrics.lost}
 }
 
 // Role returns the metric of the role of a server.

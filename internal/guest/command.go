@@ -34,24 +34,24 @@ type Command struct {
 	failed  error         // the error of each later Next
 	begun   time.Time
 
-	mu     sync.Mutex
-	stream *agentapi.Stream // guarded by mu; replaced by Next
-	saves  int64            // guarded by mu; of the box, before stream was made
-	held   int64            // guarded by mu; bytes of its output that its caller holds, -1 when it is over
+	mu       sync.Mutex
+	stream   *agentapi.Stream // guarded by mu; replaced by Next
+	saves    int64            // guarded by mu; of the box, before stream was made
+	reserved int64            // guarded by mu; bytes of its output that its caller holds, -1 when it is over
 }
 
-// Hold counts n bytes of output that the caller keeps in memory until the command is closed.
+// Reserve counts n bytes of output that the caller keeps in memory until the command is closed.
 // Errors: QuotaExceeded if the callers of the sandbox keep too much.
-func (c *Command) Hold(n int) error {
+func (c *Command) Reserve(n int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.held < 0 {
+	if c.reserved < 0 {
 		return nil // nothing follows that could make it more
 	}
 	if err := c.box.Agent.Reserve(int64(n), true); err != nil {
 		return box.AgentError(err)
 	}
-	c.held += int64(n)
+	c.reserved += int64(n)
 	return nil
 }
 
@@ -63,7 +63,7 @@ func (g *Calls) startCommand(ctx context.Context, b *box.Box, cmd agentapi.Comma
 	c := &Command{calls: g, box: b, ctx: ctx, command: cmd, handle: b.View().Sandbox.Handle, begun: time.Now()}
 	if cmd.Stdin {
 		var err error
-		if c.input, err = NewInput(b.Agent, cmd.StdinHeld); err != nil {
+		if c.input, err = NewInput(b.Agent, cmd.StdinReserved); err != nil {
 			return nil, box.AgentError(err)
 		}
 	}
@@ -94,8 +94,8 @@ func (c *Command) begin() {
 			c.input.End()
 		}
 		c.mu.Lock()
-		c.box.Agent.Release(c.held)
-		c.held = -1
+		c.box.Agent.Release(c.reserved)
+		c.reserved = -1
 		c.mu.Unlock()
 		end()
 	})

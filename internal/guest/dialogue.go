@@ -61,12 +61,12 @@ func (e explained) Read(p []byte) (int, error) {
 // connection, and otherwise the error for the caller.
 func (d *Dialogue) Again(reason error) error { return d.call.again(reason) }
 
-// Hold counts bytes of an answer that the caller holds, until Release. Errors: QuotaExceeded.
-func (d *Dialogue) Hold(bytes int64) error {
+// Reserve counts bytes of an answer that the caller has in memory, until Release. Errors: QuotaExceeded.
+func (d *Dialogue) Reserve(bytes int64) error {
 	return box.AgentError(d.call.box.Agent.Reserve(bytes, true))
 }
 
-// Release is the inverse of Hold.
+// Release is the inverse of Reserve.
 func (d *Dialogue) Release(bytes int64) { d.call.box.Agent.Release(bytes) }
 
 // CheckLimits is [CheckLimits] for the sandbox of the dialogue.

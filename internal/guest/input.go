@@ -28,44 +28,44 @@ const (
 // Input is the stdin of a command, or the input of an execution's terminal. It survives the
 // connections that carry it. It is safe for concurrent use.
 type Input struct {
-	agent *agentapi.Client // counts the bytes held
+	agent *agentapi.Client // counts the bytes
 
-	mu      sync.Mutex
-	changed *sync.Cond
-	data    []byte           // guarded by mu; the bytes from start on
-	most    int              // guarded by mu; that data may be
-	held    int64            // guarded by mu; bytes counted
-	start   int64            // guarded by mu
-	sent    int64            // guarded by mu; over the connection there is
-	conn    *agentapi.Stream // guarded by mu; the connection there is, or was
-	closed  bool             // guarded by mu; nothing will be added
-	ended   bool             // guarded by mu; nothing will be sent
-	dropped bool             // guarded by mu; it was narrow once and has not kept what a wide one would
-	lost    bool             // guarded by mu; something is to be sent again that was not kept
+	mu       sync.Mutex
+	changed  *sync.Cond
+	data     []byte           // guarded by mu; the bytes from start on
+	most     int              // guarded by mu; that data may be
+	reserved int64            // guarded by mu; bytes counted
+	start    int64            // guarded by mu
+	sent     int64            // guarded by mu; over the connection there is
+	conn     *agentapi.Stream // guarded by mu; the connection there is, or was
+	closed   bool             // guarded by mu; nothing will be added
+	ended    bool             // guarded by mu; nothing will be sent
+	dropped  bool             // guarded by mu; it was narrow once and has not kept what a wide one would
+	lost     bool             // guarded by mu; something is to be sent again that was not kept
 }
 
-// NewInput returns an input that counts callerHolds bytes in addition to its own buffer. The caller
+// NewInput returns an input that counts callerBytes bytes in addition to its own buffer. The caller
 // calls End, which releases all counted bytes. If the memory limit is reached, NewInput returns an
 // error and an input that counts nothing.
-func NewInput(agent *agentapi.Client, callerHolds int64) (*Input, error) {
+func NewInput(agent *agentapi.Client, callerBytes int64) (*Input, error) {
 	in := &Input{agent: agent, most: narrowInput}
 	in.changed = sync.NewCond(&in.mu)
-	if err := in.hold(narrowInput+inputOverhead, false); err != nil {
+	if err := in.reserve(narrowInput+inputOverhead, false); err != nil {
 		return in, err
 	}
-	if err := in.hold(callerHolds, true); err != nil {
+	if err := in.reserve(callerBytes, true); err != nil {
 		in.End()
 		return in, err
 	}
 	return in, nil
 }
 
-// hold counts n more bytes. The caller holds mu, or is NewInput.
-func (in *Input) hold(n int64, spare bool) error {
-	if err := in.agent.Reserve(n, spare); err != nil {
+// reserve counts n more bytes. The caller holds mu, or is NewInput.
+func (in *Input) reserve(n int64, yield bool) error {
+	if err := in.agent.Reserve(n, yield); err != nil {
 		return err
 	}
-	in.held += n
+	in.reserved += n
 	return nil
 }
 
@@ -81,17 +81,17 @@ func (in *Input) Write(ctx context.Context, p []byte) (int, error) {
 	done := 0
 	for done < len(p) {
 		end := in.start + int64(len(in.data))
-		room := int(inputAhead - max(0, end-in.sent))
+		space := int(inputAhead - max(0, end-in.sent))
 		switch {
 		case in.closed || in.ended:
 			return done, io.ErrClosedPipe
 		case ctx.Err() != nil:
 			return done, ctx.Err()
-		case room <= 0:
+		case space <= 0:
 			in.changed.Wait()
 			continue
 		}
-		part := p[done:min(len(p), done+room)]
+		part := p[done:min(len(p), done+space)]
 		in.add(part)
 		done += len(part)
 		in.changed.Broadcast()
@@ -105,7 +105,7 @@ func (in *Input) Write(ctx context.Context, p []byte) (int, error) {
 // Preconditions: mu is held.
 func (in *Input) add(part []byte) {
 	need := len(in.data) + len(part)
-	if more := min(in.most, wideInput-in.most); need > in.most && more > 0 && in.hold(int64(more), true) == nil {
+	if more := min(in.most, wideInput-in.most); need > in.most && more > 0 && in.reserve(int64(more), true) == nil {
 		in.most += more
 	}
 	if over := need - in.most; over > 0 {
@@ -135,8 +135,8 @@ func (in *Input) End() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.ended, in.data = true, nil
-	in.agent.Release(in.held)
-	in.held = 0
+	in.agent.Release(in.reserved)
+	in.reserved = 0
 	in.changed.Broadcast()
 }
 

@@ -36,11 +36,11 @@ func (g *Calls) Scan(ctx context.Context, c sandbox.Caller, ref, language, code 
 // scannerOf returns the runner of scanners in a box. A scanner that a save of the box interrupts is started again.
 func scannerOf(b *box.Box) codescan.Run {
 	return func(ctx context.Context, cmd agentapi.Command, stdin string, most int) (codescan.Output, error) {
-		held := int64(len(stdin) + 2*most)
-		if err := b.Agent.Reserve(held, true); err != nil {
+		reserved := int64(len(stdin) + 2*most)
+		if err := b.Agent.Reserve(reserved, true); err != nil {
 			return codescan.Output{}, box.AgentError(err)
 		}
-		defer b.Agent.Release(held)
+		defer b.Agent.Release(reserved)
 		defer b.Activity.Begin()()
 		call := newCall(audit.WithEntry(ctx, nil), b)
 		for {
@@ -74,9 +74,9 @@ func runScanner(ctx context.Context, b *box.Box, cmd agentapi.Command, stdin str
 		<-fed
 	}()
 	keep := func(kept, data []byte) []byte {
-		room := most - len(kept)
-		out.Truncated = out.Truncated || len(data) > room
-		return append(kept, data[:min(len(data), room)]...)
+		space := most - len(kept)
+		out.Truncated = out.Truncated || len(data) > space
+		return append(kept, data[:min(len(data), space)]...)
 	}
 	for {
 		f, err := stream.Next()

@@ -192,11 +192,11 @@ func (c *committer) stage(ctx context.Context, base *index.Record, req CommitReq
 	under := c.scratch.Tree(ctx, cmp.Or(req.Owner, req.User))
 	defer under.Close()
 	if base != nil {
-		if room := req.MaxFiles - base.FileCount; req.MaxFiles > 0 && room < int64(entries) {
-			if room <= 0 {
+		if space := req.MaxFiles - base.FileCount; req.MaxFiles > 0 && space < int64(entries) {
+			if space <= 0 {
 				return nil, sandbox.Errorf(sandbox.TooLarge, "the base has %d files, and an image may have at most %d", base.FileCount, req.MaxFiles)
 			}
-			entries = int(room)
+			entries = int(space)
 		}
 		release, err := c.hold(ctx, base.Digest)
 		if err != nil {

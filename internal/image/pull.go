@@ -59,7 +59,7 @@ type puller struct {
 	sizes      *sizes.Meter
 	keeper     *keeper
 	maker      *chain.Maker
-	room       sizes.Room
+	space      sizes.Space
 }
 
 // pullAs is [Store.Pull].
@@ -135,7 +135,7 @@ func (p *puller) pulled(ctx context.Context, ref ociname.Reference, digest v1.Ha
 // pullImage downloads and unpacks an image and adds it to the store. asked is the digest of the
 // reference, perhaps of an index.
 func (p *puller) pullImage(ctx context.Context, repo *remote.Repository, ref ociname.Reference, asked v1.Hash, img oci.Image, opts PullOptions) (*index.Record, error) {
-	most, err := p.room.For(img.Manifest)
+	most, err := p.space.For(img.Manifest)
 	if err != nil {
 		return nil, err
 	}

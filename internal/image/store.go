@@ -196,7 +196,7 @@ func (s *Store) connect(downloads *remote.Downloads, opts Options) {
 	}
 	s.puller = &puller{
 		registries: s.registries, downloads: downloads, index: s.index, names: s.names, files: s.files, layout: s.layout, sizes: s.sizes,
-		keeper: k, room: sizes.Room{Dir: s.files.dir, Layout: s.layout, MaxDisk: opts.MaxDisk, MinFree: opts.MinFree},
+		keeper: k, space: sizes.Space{Dir: s.files.dir, Layout: s.layout, MaxDisk: opts.MaxDisk, MinFree: opts.MinFree},
 		maker: &chain.Maker{Roots: &chains{keeper: k, committer: s.committer}, Scratch: s.scratch, Least: opts.ChainBytes},
 	}
 	s.builder = &builder{

@@ -157,7 +157,7 @@ func (s *Service) removeAll(ctx context.Context, list []index.StoredFile) error 
 // remove removes a released file: its record, and then its objects, unless another file has its content. Objects that another installation has
 // stored stay: a restored copy of a server has records of files that the server itself still needs.
 func (s *Service) remove(ctx context.Context, f index.StoredFile) error {
-	release, ok := s.hold([]string{holdName(&f)}, nil)
+	release, ok := s.lock([]string{lockName(&f)}, nil)
 	if !ok {
 		return nil // a later call removes it
 	}
@@ -212,7 +212,7 @@ func (s *Service) Sweep(ctx context.Context, before time.Time) error {
 	g.SetLimit(removers)
 	for content, keys := range found {
 		g.Go(func() error {
-			release, ok := s.hold([]string{content}, nil) // an upload uses the parts that are there
+			release, ok := s.lock([]string{content}, nil) // an upload uses the parts that are there
 			if !ok {
 				return nil
 			}

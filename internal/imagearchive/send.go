@@ -35,9 +35,9 @@ type sender struct {
 	looked  time.Time
 	waiting []image // not stored
 	sending map[string]image
-	// turns has the last turn of each workspace, turn is the last turn of all.
-	turns map[sandbox.WorkspaceID]int
-	turn  int
+	// lastTurn has the last turn of each workspace, turn is the last turn of all.
+	lastTurn map[sandbox.WorkspaceID]int
+	turn     int
 	// later has the images that failed, by key, and when they are tried again. pause is that time for all.
 	later map[string]time.Time
 	pause time.Time
@@ -53,7 +53,7 @@ type sent struct {
 func newSender(s *Service, files verify.Files, check func(context.Context, *index.Record) error) *sender {
 	return &sender{
 		s: s, files: files, check: check, done: make(chan sent, uploads), sending: map[string]image{},
-		turns: map[sandbox.WorkspaceID]int{}, later: map[string]time.Time{}, known: manifests{files: files},
+		lastTurn: map[sandbox.WorkspaceID]int{}, later: map[string]time.Time{}, known: manifests{files: files},
 	}
 }
 
@@ -89,7 +89,7 @@ func (d *sender) start(ctx context.Context) {
 			return
 		}
 		d.turn++
-		d.turns[img.workspace] = d.turn
+		d.lastTurn[img.workspace] = d.turn
 		d.sending[img.key] = img
 		go func() { d.done <- sent{img, d.send(ctx, img)} }()
 	}
@@ -114,7 +114,7 @@ func (d *sender) look(ctx context.Context) error {
 	d.known.keep(all)
 	d.waiting = slices.DeleteFunc(all, func(img image) bool { return d.s.isStored(img, &d.known) })
 	if len(d.waiting) == 0 {
-		clear(d.turns)
+		clear(d.lastTurn)
 	}
 	later := map[string]time.Time{} // without images that were removed
 	for _, img := range d.waiting {
@@ -141,7 +141,7 @@ func (d *sender) next() (best image, ok bool) {
 		if _, own := d.sending[img.key]; own || time.Now().Before(d.later[img.key]) || full(img.workspace) {
 			continue
 		}
-		if ok && cmp.Or(cmp.Compare(busy[img.workspace], busy[best.workspace]), cmp.Compare(d.turns[img.workspace], d.turns[best.workspace])) >= 0 {
+		if ok && cmp.Or(cmp.Compare(busy[img.workspace], busy[best.workspace]), cmp.Compare(d.lastTurn[img.workspace], d.lastTurn[best.workspace])) >= 0 {
 			continue
 		}
 		if slices.ContainsFunc(img.Below, func(digest string) bool { return !d.s.Has(digest) }) {
@@ -162,7 +162,7 @@ func (d *sender) end(ctx context.Context, u sent) {
 		d.s.mu.Lock()
 		d.s.waiting = len(d.waiting)
 		d.s.mu.Unlock()
-	case errors.Is(u.err, errHeld):
+	case errors.Is(u.err, errInUse):
 		d.later[u.key] = time.Now().Add(look)
 	case code == sandbox.Conflict: // of the image alone
 		d.later[u.key] = time.Now().Add(retryImage)
@@ -173,8 +173,8 @@ func (d *sender) end(ctx context.Context, u sent) {
 	}
 }
 
-// errHeld reports a file that is being sent for another image, or removed.
-var errHeld = errors.New("a file of the image is being sent or removed")
+// errInUse reports a file that is being sent for another image, or removed.
+var errInUse = errors.New("a file of the image is being sent or removed")
 
 // local is a file of an image that is to be stored.
 type local struct {
@@ -195,16 +195,16 @@ func (d *sender) send(ctx context.Context, img image) error {
 	}
 	own, others := map[string]bool{}, map[string]bool{}
 	for _, f := range list {
-		own[holdName(&f.StoredFile)] = true
+		own[lockName(&f.StoredFile)] = true
 	}
 	for _, f := range stored {
-		if name := holdName(&f); !own[name] {
+		if name := lockName(&f); !own[name] {
 			others[name] = true
 		}
 	}
-	release, ok := d.s.hold(slices.Collect(maps.Keys(own)), slices.Collect(maps.Keys(others)))
+	release, ok := d.s.lock(slices.Collect(maps.Keys(own)), slices.Collect(maps.Keys(others)))
 	if !ok {
-		return errHeld
+		return errInUse
 	}
 	defer release()
 	if err := d.s.takeBack(ctx, stored); err != nil {
@@ -237,14 +237,14 @@ func (d *sender) send(ctx context.Context, img image) error {
 	return nil
 }
 
-// takeBack records that an image needs files that are stored, before it is recorded itself. The caller holds them. Errors: errHeld if any was
+// takeBack records that an image needs files that are stored, before it is recorded itself. The caller holds them. Errors: errInUse if any was
 // removed before.
 func (s *Service) takeBack(ctx context.Context, files []index.StoredFile) error {
 	var released []string
 	for _, f := range files {
 		now, has := s.find(f.Digest)
 		if !has {
-			return errHeld
+			return errInUse
 		}
 		if !now.ReleasedAt.IsZero() {
 			released = append(released, f.Digest)

@@ -106,7 +106,7 @@ type Service struct {
 	closed   bool
 	fetching sync.WaitGroup              // grows only while closed is false
 	stored   map[string]index.StoredFile // by digest; guarded by mu
-	held     map[string]int              // see hold; guarded by mu
+	locked   map[string]int              // see lock; guarded by mu
 	waiting  int                         // images that are to be stored; guarded by mu
 }
 
@@ -121,7 +121,7 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Service, error) {
 	cfg.Space = cmp.Or(cfg.Space, ballast.NewBudget(0))
 	s := &Service{
 		cfg: cfg, deps: deps, log: deps.Logger, objects: object.NewLazy(cfg.URL, cfg.KeyFile, deps.Used), fetches: fairsem.New(fetches), moved: newMoved(),
-		stored: map[string]index.StoredFile{}, held: map[string]int{},
+		stored: map[string]index.StoredFile{}, locked: map[string]int{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	for _, f := range list {
@@ -170,46 +170,46 @@ func (s *Service) find(digest string) (index.StoredFile, bool) {
 	return f, has
 }
 
-// exclusive is in held for a file that is being sent or removed. Otherwise held has the number of uploads that need a file which is stored already.
+// exclusive is in locked for a file that is being sent or removed. Otherwise locked has the number of uploads that need a file which is stored already.
 const exclusive = -1
 
-// hold keeps files from being sent or removed by others until release is called, and other files, which are stored, from being removed. It reports
-// whether that is possible now. The names are of holdName, each once.
-func (s *Service) hold(own, stored []string) (release func(), ok bool) {
+// lock keeps files from being sent or removed by others until release is called, and other files, which are stored, from being removed. It reports
+// whether that is possible now. The names are of lockName, each once.
+func (s *Service) lock(own, stored []string) (release func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, name := range own {
-		if s.held[name] != 0 {
+		if s.locked[name] != 0 {
 			return nil, false
 		}
 	}
 	for _, name := range stored {
-		if s.held[name] == exclusive {
+		if s.locked[name] == exclusive {
 			return nil, false
 		}
 	}
 	for _, name := range own {
-		s.held[name] = exclusive
+		s.locked[name] = exclusive
 	}
 	for _, name := range stored {
-		s.held[name]++
+		s.locked[name]++
 	}
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, name := range stored {
-			if s.held[name]--; s.held[name] == 0 {
-				delete(s.held, name)
+			if s.locked[name]--; s.locked[name] == 0 {
+				delete(s.locked, name)
 			}
 		}
 		for _, name := range own {
-			delete(s.held, name)
+			delete(s.locked, name)
 		}
 	}, true
 }
 
-// holdName names a file for hold: files with one content are one.
-func holdName(f *index.StoredFile) string { return cmp.Or(f.Content, f.Digest) }
+// lockName names a file for lock: files with one content are one.
+func lockName(f *index.StoredFile) string { return cmp.Or(f.Content, f.Digest) }
 
 // damaged records that a file in the object store is damaged or incomplete.
 func (s *Service) damaged(ctx context.Context, digest string) {

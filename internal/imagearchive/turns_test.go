@@ -35,8 +35,8 @@ func TestWanted(t *testing.T) {
 
 // TestTurns has a workspace with many images, one with few, and one with more released files than may be.
 func TestTurns(t *testing.T) {
-	s := &Service{stored: map[string]index.StoredFile{"f": {Digest: "f", Workspace: "full", SizeBytes: 2*releasedMost + 1, ReleasedAt: time.Unix(1, 0)}}, held: map[string]int{}}
-	d := &sender{s: s, sending: map[string]image{}, turns: map[sandbox.WorkspaceID]int{}, later: map[string]time.Time{"failed": time.Now().Add(time.Hour)}}
+	s := &Service{stored: map[string]index.StoredFile{"f": {Digest: "f", Workspace: "full", SizeBytes: 2*releasedMost + 1, ReleasedAt: time.Unix(1, 0)}}, locked: map[string]int{}}
+	d := &sender{s: s, sending: map[string]image{}, lastTurn: map[sandbox.WorkspaceID]int{}, later: map[string]time.Time{"failed": time.Now().Add(time.Hour)}}
 	add := func(key string, ws sandbox.WorkspaceID, below ...string) {
 		r := record(key, ws, below...)
 		d.waiting = append(d.waiting, image{&r, key, ws})
@@ -56,7 +56,7 @@ func TestTurns(t *testing.T) {
 		}
 		got = append(got, img.key)
 		d.turn++
-		d.turns[img.workspace] = d.turn
+		d.lastTurn[img.workspace] = d.turn
 		d.sending[img.key] = img
 		if len(d.sending) == uploads { // the first ends
 			first := got[len(got)-uploads]
@@ -107,25 +107,25 @@ func (r released) Release(_ context.Context, digests []string, at time.Time) err
 func TestRemovalBesideAnUpload(t *testing.T) {
 	rows := released{at: map[string]time.Time{}}
 	old := index.StoredFile{Digest: "old", Content: "c", ReleasedAt: time.Unix(1, 0)}
-	s := &Service{stored: map[string]index.StoredFile{"old": old}, held: map[string]int{}, deps: Deps{Records: rows}}
+	s := &Service{stored: map[string]index.StoredFile{"old": old}, locked: map[string]int{}, deps: Deps{Records: rows}}
 	for range 2 { // two images need it
-		release, ok := s.hold([]string{"new"}, []string{"c"})
+		release, ok := s.lock([]string{"new"}, []string{"c"})
 		if !ok {
 			t.Fatal("a stored file cannot be needed twice")
 		}
-		if _, ok := s.hold([]string{"c"}, nil); ok {
+		if _, ok := s.lock([]string{"c"}, nil); ok {
 			t.Error("a file is removed that an upload needs")
 		}
-		if _, ok := s.hold([]string{"new"}, nil); ok {
+		if _, ok := s.lock([]string{"new"}, nil); ok {
 			t.Error("a file is sent twice")
 		}
-		if _, ok := s.hold(nil, []string{"new"}); ok {
+		if _, ok := s.lock(nil, []string{"new"}); ok {
 			t.Error("a file counts as stored while it is sent")
 		}
 		release()
 	}
-	if len(s.held) > 0 {
-		t.Errorf("held %v after all releases", s.held)
+	if len(s.locked) > 0 {
+		t.Errorf("locked %v after all releases", s.locked)
 	}
 	if err := s.takeBack(t.Context(), []index.StoredFile{old}); err != nil || !rows.at["old"].IsZero() || len(rows.at) != 1 || !s.stored["old"].ReleasedAt.IsZero() {
 		t.Errorf("takeBack = %v, recorded %v, stored %v", err, rows.at, s.stored)
@@ -134,7 +134,7 @@ func TestRemovalBesideAnUpload(t *testing.T) {
 		t.Errorf("remove of a file that is needed again = %v", err)
 	}
 	delete(s.stored, "old")
-	if err := s.takeBack(t.Context(), []index.StoredFile{old}); !errors.Is(err, errHeld) {
+	if err := s.takeBack(t.Context(), []index.StoredFile{old}); !errors.Is(err, errInUse) {
 		t.Errorf("takeBack of a removed file = %v", err)
 	}
 }

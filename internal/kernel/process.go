@@ -93,12 +93,12 @@ func (p *process) closeFiles() {
 func (p *process) read(r io.Reader, which int, kind kernelapi.EventType) {
 	buf := make([]byte, 64<<10)
 	var text utf8Text
-	var held []byte // the last bytes read, which may be the beginning of a mark
+	var pending []byte // the last bytes read, which may be the beginning of a mark
 	for {
 		n, err := r.Read(buf)
 		p.mu.Lock()
-		data := append(held, buf[:n]...)
-		held = nil
+		data := append(pending, buf[:n]...)
+		pending = nil
 		if p.mark != nil && p.marks[which] != nil {
 			if before, after, found := bytes.Cut(data, p.mark); found {
 				p.output(kind, text.next(before, true))
@@ -107,7 +107,7 @@ func (p *process) read(r io.Reader, which int, kind kernelapi.EventType) {
 				data = after
 			} else if err == nil {
 				cut := len(data) - overlap(data, p.mark)
-				data, held = data[:cut], bytes.Clone(data[cut:])
+				data, pending = data[:cut], bytes.Clone(data[cut:])
 			}
 		}
 		p.output(kind, text.next(data, err != nil))

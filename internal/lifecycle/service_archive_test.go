@@ -108,8 +108,8 @@ func TestCollectionBesideUploads(t *testing.T) {
 	g.Wait()
 }
 
-// TestReleasedStatesMakeRoom archives a sandbox again and again, with a quota for one state.
-func TestReleasedStatesMakeRoom(t *testing.T) {
+// TestReleasedStatesMakeSpace archives a sandbox again and again, with a quota for one state.
+func TestReleasedStatesMakeSpace(t *testing.T) {
 	e := archiving(t)
 	s := e.start()
 	sb := s.run(lifecycle.CreateRequest{Name: "s"})
@@ -141,8 +141,8 @@ func TestReleasedStatesMakeRoom(t *testing.T) {
 	}
 }
 
-// TestStateThatIsArchivedAgainNeedsNoRoom archives a sandbox, fetches its state as a comparison does, and archives it again, with a quota for one state.
-func TestStateThatIsArchivedAgainNeedsNoRoom(t *testing.T) {
+// TestStateThatIsArchivedAgainNeedsNoSpace archives a sandbox, fetches its state as a comparison does, and archives it again, with a quota for one state.
+func TestStateThatIsArchivedAgainNeedsNoSpace(t *testing.T) {
 	e := archiving(t)
 	s := e.start()
 	sb := s.run(lifecycle.CreateRequest{Name: "s"})

@@ -99,7 +99,7 @@ func TestInputThatWasNotKept(t *testing.T) {
 	c := s.startCommand("a", agentapi.Command{Argv: []string{"sleep", "1000"}, Stdin: true})
 	// Another one leaves no memory for more than what every input has, but for streams.
 	s.startCommand("a", agentapi.Command{
-		Argv: []string{"sleep", "1000"}, Stdin: true, StdinHeld: ownMemory + shared/2 - 2*inputCost - 32<<10,
+		Argv: []string{"sleep", "1000"}, Stdin: true, StdinReserved: ownMemory + shared/2 - 2*inputCost - 32<<10,
 	})
 	wrote := make(chan struct{})
 	go func() {
@@ -131,13 +131,13 @@ func TestStdinIsRefused(t *testing.T) {
 	e.cfg = e.cfg.CallMemory(2 << 20)
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "a"})
-	cmd := agentapi.Command{Argv: []string{"cat"}, Stdin: true, StdinHeld: 8 << 20}
+	cmd := agentapi.Command{Argv: []string{"cat"}, Stdin: true, StdinReserved: 8 << 20}
 	for range 3 { // a refusal leaves nothing behind
 		if _, err := s.Guest().Exec(context.Background(), s.caller, "a", cmd); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
 			t.Errorf("Exec() = %v, want code %s", err, sandbox.QuotaExceeded)
 		}
 	}
-	cmd.StdinHeld = 3 << 20
+	cmd.StdinReserved = 3 << 20
 	s.startCommand("a", cmd)
 }
 
@@ -153,10 +153,10 @@ func TestHeldOutput(t *testing.T) {
 	for range 3 { // closing one gives all back
 		c := s.startCommand("a", agentapi.Command{Argv: []string{"true"}})
 		n := 0
-		for c.Hold(piece) == nil && n <= 100 {
+		for c.Reserve(piece) == nil && n <= 100 {
 			n++
 		}
-		if err := c.Hold(piece); sandbox.CodeOf(err) != sandbox.QuotaExceeded || 2*n < most || n > (ownMemory+8<<20)/piece {
+		if err := c.Reserve(piece); sandbox.CodeOf(err) != sandbox.QuotaExceeded || 2*n < most || n > (ownMemory+8<<20)/piece {
 			t.Errorf("%d pieces of 1 MiB were let through, then %v", n, err)
 		}
 		most = n

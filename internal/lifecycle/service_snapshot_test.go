@@ -28,7 +28,7 @@ func (c *images) Stack(ctx context.Context, _ sandbox.WorkspaceID, base string, 
 
 // CommitCached is Commit for what is found again by key.
 func (c *images) CommitCached(ctx context.Context, as prepare.CacheEntry, base string, layer io.Reader) (prepare.Layered, error) {
-	if err := as.Room(ctx, max(1, c.layerBytes)); err != nil {
+	if err := as.CheckSpace(ctx, max(1, c.layerBytes)); err != nil {
 		return prepare.Layered{}, err
 	}
 	done, err := c.Commit(ctx, base, layer)

@@ -255,12 +255,12 @@ func (s *Service) storeAll(ctx context.Context, list []sandbox.Execution) error 
 
 // inTurns orders executions so that workspaces take turns.
 func inTurns(list []sandbox.Execution) []sandbox.Execution {
-	turns, count := map[sandbox.ExecutionID]int{}, map[sandbox.WorkspaceID]int{}
+	position, count := map[sandbox.ExecutionID]int{}, map[sandbox.WorkspaceID]int{}
 	for _, e := range list {
-		turns[e.ID] = count[e.Workspace]
+		position[e.ID] = count[e.Workspace]
 		count[e.Workspace]++
 	}
-	slices.SortStableFunc(list, func(a, b sandbox.Execution) int { return turns[a.ID] - turns[b.ID] })
+	slices.SortStableFunc(list, func(a, b sandbox.Execution) int { return position[a.ID] - position[b.ID] })
 	return list
 }
 

@@ -129,9 +129,9 @@ func (p *Pool[T]) Take(boxes []*Box[T]) bool {
 	return true
 }
 
-// Spare returns the ready boxes in the order in which they are given up when the host needs their space: first the oldest box of the kind with the most
+// Candidates returns the ready boxes in the order in which they are given up when the host needs their space: first the oldest box of the kind with the most
 // boxes, so that each kind keeps its last box as long as possible.
-func (p *Pool[T]) Spare() []*Box[T] {
+func (p *Pool[T]) Candidates() []*Box[T] {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	after := map[*Box[T]]int{} // younger boxes of the kind

@@ -136,8 +136,8 @@ func TestNoDeadBoxComesBack(t *testing.T) {
 	}
 }
 
-// TestSpare: a kind with many boxes gives up its oldest box first, and the last box of a kind is given up last.
-func TestSpare(t *testing.T) {
+// TestCandidates: a kind with many boxes gives up its oldest box first, and the last box of a kind is given up last.
+func TestCandidates(t *testing.T) {
 	p := pool.New[int](9, false)
 	begin := time.Now()
 	add := func(n int, k pool.Kind) *pool.Box[int] {
@@ -150,25 +150,25 @@ func TestSpare(t *testing.T) {
 		add(n, small)
 	}
 	var got []int
-	spare := p.Spare()
-	for _, b := range spare {
+	candidates := p.Candidates()
+	for _, b := range candidates {
 		got = append(got, b.Value)
 	}
 	if want := []int{2, 3, 1, 4}; !slices.Equal(got, want) {
-		t.Errorf("Spare() = %v, want %v", got, want)
+		t.Errorf("Candidates() = %v, want %v", got, want)
 	}
 	p.Created("w", small)
 	r := p.Reserve(t.Context(), "w", small)
 	if r == nil || r.Box().Value != 2 {
 		t.Fatalf("Reserve() = %+v", r)
 	}
-	if p.Take(spare[:2]) {
+	if p.Take(candidates[:2]) {
 		t.Error("Take() of a reserved box succeeds")
 	}
 	if n, _ := p.Len(); n != 3 {
 		t.Errorf("%d boxes are ready after that, want all but the reserved", n)
 	}
-	if !p.Take(spare[1:3]) || p.Take(spare[1:2]) {
+	if !p.Take(candidates[1:3]) || p.Take(candidates[1:2]) {
 		t.Error("Take() of ready boxes must succeed once")
 	}
 	if n, _ := p.Len(); n != 1 {

@@ -113,7 +113,7 @@ func (s *Service) key(digest string, d Packages) string {
 //
 // Errors: Invalid, naming the field, with the last lines of the tool that failed; QuotaExceeded;
 // Unsupported if this server cannot install packages; the errors of committing a layer.
-func (s *Service) Install(ctx context.Context, ws sandbox.WorkspaceID, base *spec.Image, d Packages, room Reserved, progress func(phase.Event)) (spec.Image, string, error) {
+func (s *Service) Install(ctx context.Context, ws sandbox.WorkspaceID, base *spec.Image, d Packages, reserved Reserved, progress func(phase.Event)) (spec.Image, string, error) {
 	if err := s.Offered(); err != nil {
 		return spec.Image{}, "", err
 	}
@@ -130,7 +130,7 @@ func (s *Service) Install(ctx context.Context, ws sandbox.WorkspaceID, base *spe
 	// Each workspace waits for its own turn: joining another's, it would stand behind
 	// all that the other one has asked for. Those who share one count for the same, so
 	// that it does not matter which of them is still there at its end.
-	task := fmt.Sprintf("packages %s %s %v %p", ws, key, room.Own, room.Build)
+	task := fmt.Sprintf("packages %s %s %v %p", ws, key, reserved.Own, reserved.Build)
 	work := func(ctx context.Context, progress func(phase.Event)) (spec.Image, error) {
 		if img, _, err := s.layers.Cached(ctx, ws, key, s.maxAge()); sandbox.CodeOf(err) != sandbox.NotFound {
 			return img, err // another workspace was faster
@@ -138,9 +138,9 @@ func (s *Service) Install(ctx context.Context, ws sandbox.WorkspaceID, base *spe
 		if err := s.quotas.CheckDisk(ctx, ws); err != nil {
 			return spec.Image{}, err
 		}
-		got := room.Build
+		got := reserved.Build
 		if got == nil {
-			mine, err := s.quotas.ReserveInstall(ctx, ws, room.Own)
+			mine, err := s.quotas.ReserveInstall(ctx, ws, reserved.Own)
 			if err != nil {
 				return spec.Image{}, err
 			}
@@ -320,8 +320,8 @@ func (s *Service) derive(ctx context.Context, ws sandbox.WorkspaceID, key, base 
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return Layered{}, err
 	}
-	room := func(ctx context.Context, add int64) error { return s.quotas.CheckDiskFor(ctx, ws, got.Disk, add) }
-	return s.layers.CommitCached(ctx, CacheEntry{Key: key, Workspace: ws, Room: room}, base, file)
+	check := func(ctx context.Context, add int64) error { return s.quotas.CheckDiskFor(ctx, ws, got.Disk, add) }
+	return s.layers.CommitCached(ctx, CacheEntry{Key: key, Workspace: ws, CheckSpace: check}, base, file)
 }
 
 // Installed returns the digest of the image with a digest that has d installed, and "" if it has

@@ -51,7 +51,7 @@ type Layers interface {
 	workbox.Holder
 	// CommitCached lays an uncompressed OCI layer, which is hostile, on the root filesystem of a
 	// digest. The result is found by its key, and removed when nobody asked for it for a while
-	// and nothing uses it, or the workspace needs the space. Errors: Room's, and then nothing is
+	// and nothing uses it, or the workspace needs the space. Errors: CheckSpace's, and then nothing is
 	// stored; NotFound for base; Invalid; TooLarge.
 	CommitCached(ctx context.Context, as CacheEntry, base string, layer io.Reader) (Layered, error)
 	// Cached returns the newest result of CommitCached with the key, unless it is older
@@ -65,9 +65,9 @@ type CacheEntry struct {
 	Key string
 	// Workspace is the workspace for which it counts as left by its builds.
 	Workspace sandbox.WorkspaceID
-	// Room returns an error if add bytes more may not be stored for it. CommitCached calls it
+	// CheckSpace returns an error if add bytes more may not be stored for it. CommitCached calls it
 	// without a lock, and again if other layers were stored meanwhile.
-	Room func(ctx context.Context, add int64) error
+	CheckSpace func(ctx context.Context, add int64) error
 }
 
 // Layered is a root filesystem that Layers made.

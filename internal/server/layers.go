@@ -49,7 +49,7 @@ func (l layers) Stack(ctx context.Context, ws sandbox.WorkspaceID, base string, 
 
 // CommitCached implements [lifecycle.Layers].
 func (l layers) CommitCached(ctx context.Context, as prepare.CacheEntry, base string, layer io.Reader) (prepare.Layered, error) {
-	return l.commit(ctx, image.CommitRequest{Base: base, Layer: layer, CacheKey: as.Key, User: as.Workspace, Alone: true}, as.Room)
+	return l.commit(ctx, image.CommitRequest{Base: base, Layer: layer, CacheKey: as.Key, User: as.Workspace, Alone: true}, as.CheckSpace)
 }
 
 // Cached implements [lifecycle.Layers].

@@ -31,10 +31,10 @@ const (
 	// databaseLimit is the time after which the active server ends if it cannot write to its database: a standby that reaches the database
 	// gets its turn.
 	databaseLimit = 45 * time.Second
-	// heldCheck is the interval of the checks of the lock of the state directory, and heldLimit the time after which a server ends
+	// lockCheck is the interval of the checks of the lock of the state directory, and lockLimit the time after which a server ends
 	// if none has succeeded: a file server keeps a lock for longer (90 seconds with NFSv4).
-	heldCheck = 5 * time.Second
-	heldLimit = time.Minute
+	lockCheck = 5 * time.Second
+	lockLimit = time.Minute
 	// takenPause is the time between two attempts to open the database while another server has it.
 	takenPause = time.Second
 )
@@ -101,7 +101,7 @@ func (t *turn) take(ctx context.Context, cfg config.Config, log *slog.Logger) er
 
 // watch ends the process when the lock is lost, because another server may have it.
 func (t *turn) watch(log *slog.Logger) {
-	for range time.Tick(heldCheck) {
+	for range time.Tick(lockCheck) {
 		if err := t.held.Load().Check(); err != nil {
 			log.Error("the lock of the state directory is lost: the server ends", "error", err)
 			os.Exit(1)
@@ -112,7 +112,7 @@ func (t *turn) watch(log *slog.Logger) {
 
 // well reports whether the server may go on: it has no turn yet, or had the lock a short time ago.
 func (t *turn) well() bool {
-	return t.held.Load() == nil || uptime()-time.Duration(t.confirmed.Load()) < heldLimit
+	return t.held.Load() == nil || uptime()-time.Duration(t.confirmed.Load()) < lockLimit
 }
 
 // awaitDatabase waits until the database answers.

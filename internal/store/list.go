@@ -49,14 +49,14 @@ func states(q *database.Query, states []sandbox.State) error {
 		q.And(isLive)
 		return nil
 	}
-	holders := make([]string, len(states))
+	placeholders := make([]string, len(states))
 	for i, state := range states {
 		if !state.Valid() {
 			return sandbox.InvalidField("state", "%q is not a state; the states are %v", string(state), sandbox.States)
 		}
-		holders[i] = q.Arg(state)
+		placeholders[i] = q.Arg(state)
 	}
-	q.And("state IN (" + strings.Join(holders, ", ") + ")")
+	q.And("state IN (" + strings.Join(placeholders, ", ") + ")")
 	if !slices.ContainsFunc(states, sandbox.State.Ended) {
 		q.And(isLive) // adds nothing but the use of its index
 	}

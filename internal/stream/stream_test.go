@@ -103,8 +103,8 @@ func TestWriterGoesOnAfterARestart(t *testing.T) {
 
 	second := open(t, dir)
 	w := writer(t, second, id)
-	if w.Offset() != 4 || w.Room() != 2 {
-		t.Errorf("offset %d, room %d, want 4 and 2", w.Offset(), w.Room())
+	if w.Offset() != 4 || w.Free() != 2 {
+		t.Errorf("offset %d, free %d, want 4 and 2", w.Offset(), w.Free())
 	}
 	write(t, w, "4567")
 	write(t, w, "8")

@@ -59,8 +59,8 @@ func (w *Writer) Offset() int64 {
 	return w.live.size + w.live.dropped
 }
 
-// Room returns how many more bytes would be stored.
-func (w *Writer) Room() int64 {
+// Free returns how many more bytes would be stored.
+func (w *Writer) Free() int64 {
 	w.live.mu.Lock()
 	defer w.live.mu.Unlock()
 	return max(w.max-w.live.size, 0)
@@ -107,8 +107,8 @@ func (w *Writer) Write(p []byte) (int, error) {
 // begins with a note, whose bytes replace lost bytes: so the sum of size and dropped bytes remains
 // the number of written bytes.
 func (w *Writer) keep(p []byte) (int64, error) {
-	room := w.Room()
-	if w.gap > 0 && room > 0 {
+	free := w.Free()
+	if w.gap > 0 && free > 0 {
 		// At least one byte remains counted as dropped, so that Lossy reports the loss.
 		missing := int64(len(gapNote)) + 1 - w.gap
 		if missing > int64(len(p)) {
@@ -117,7 +117,7 @@ func (w *Writer) keep(p []byte) (int64, error) {
 		}
 		p = append([]byte(gapNote), p[max(missing, 0):]...)
 	}
-	p = p[:min(int64(len(p)), room)]
+	p = p[:min(int64(len(p)), free)]
 	if len(p) == 0 {
 		return 0, nil
 	}

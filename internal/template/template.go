@@ -34,7 +34,7 @@ const (
 	maxTemplates = 16
 	// planInterval is the interval at which demand is looked at.
 	planInterval = 5 * time.Second
-	// makePause is the time between the makings of two templates.
+	// makePause is the time between the creations of two templates.
 	makePause = 10 * time.Second
 	// warmUpTimeout bounds the load of modules, saveTimeout the save of a box.
 	warmUpTimeout = time.Minute

@@ -190,7 +190,7 @@ type drained struct {
 
 func (drained) TakesSandbox(id sandbox.ID) bool { return id == "stays" }
 
-func (drained) MakeRoom(context.Context, driver.Spec, string, []sandbox.ID) ([]sandbox.ID, bool) {
+func (drained) MakeSpace(context.Context, driver.Spec, string, []sandbox.ID) ([]sandbox.ID, bool) {
 	return nil, false
 }
 

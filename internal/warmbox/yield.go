@@ -24,18 +24,18 @@ func (k *Keeper) giveWay() {
 func (k *Keeper) yield() {
 	d, ok := k.Driver.(driver.Yielder)
 	for ok {
-		spare := k.Pool.Spare()
-		ids := make([]sandbox.ID, len(spare))
-		for i, b := range spare {
+		candidates := k.Pool.Candidates()
+		ids := make([]sandbox.ID, len(candidates))
+		for i, b := range candidates {
 			ids[i] = b.Value.ID
 		}
 		i := slices.Index(ids, d.GiveWay(ids))
 		if i < 0 {
 			return
 		}
-		if k.Pool.Take(spare[i : i+1]) { // else a sandbox got it meanwhile
+		if k.Pool.Take(candidates[i : i+1]) { // else a sandbox got it meanwhile
 			k.Logger.Info("a box of the pool is given up for a sandbox that waits", "box", ids[i])
-			k.Work.Go(func() { k.Destroy(spare[i]) })
+			k.Work.Go(func() { k.Destroy(candidates[i]) })
 		}
 	}
 }

@@ -16,11 +16,11 @@ func TestWebhookAcrossKill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Hold.Store(true)
+	r.Block.Store(true)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
 	first := r.Next(hook.Secret)
 	s.Kill()
-	r.Hold.Store(false)
+	r.Block.Store(false)
 	s.Launch()
 	if _, err := s.Sandboxes.Delete(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)

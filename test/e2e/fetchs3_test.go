@@ -72,7 +72,7 @@ func TestInterruptedFetchesS3(t *testing.T) {
 		}
 		return sb
 	}
-	proxy.Hold("/blobs/")
+	proxy.Block("/blobs/")
 	leave := begin(diff)
 	until(t, "the fetch of the state waits for the bucket", func() bool { state, _ := parts(); return proxy.Waiting() > 0 && len(state) > 0 })
 	leave()
@@ -80,7 +80,7 @@ func TestInterruptedFetchesS3(t *testing.T) {
 	if sb, err := a.Sandboxes.Get(t.Context(), a.id); err != nil || sb.ArchivedAt == nil || sb.State != client.Paused {
 		t.Errorf("after an abandoned fetch the sandbox is %+v, %v", sb, err)
 	}
-	proxy.Hold("/images/")
+	proxy.Block("/images/")
 	sb := create(0) // does not wait for the bucket
 	until(t, "the fetch of the snapshot waits for the bucket", func() bool { _, image := parts(); return proxy.Waiting() > 0 && len(image) > 0 })
 	if _, err := a.Sandboxes.Delete(t.Context(), sb.ID); err != nil {
@@ -88,13 +88,13 @@ func TestInterruptedFetchesS3(t *testing.T) {
 	}
 	ended("the fetch of the snapshot ends with its sandbox, and leaves nothing")
 
-	proxy.Hold("/blobs/", "/images/")
+	proxy.Block("/blobs/", "/images/")
 	leave = begin(diff)
 	create(0)
 	until(t, "both fetches wait for the bucket", func() bool { state, image := parts(); return len(state) > 0 && len(image) > 0 })
 	a.Kill()
 	leave()
-	proxy.Hold()
+	proxy.Block()
 	a.SetArgs(append(settings, "--min-free-disk", "1000Ti", "--disk-evict-below", "64Mi")...)
 	a.Launch()
 	ended("a server that was killed leaves nothing")

@@ -17,8 +17,8 @@ var AllowReceivers = []string{"--webhooks-allow-cidrs", "127.0.0.1/32"}
 // Receiver gets the deliveries of webhooks on this host.
 type Receiver struct {
 	*httptest.Server
-	// Hold makes it leave requests without an answer until their senders go away.
-	Hold atomic.Bool
+	// Block makes it leave requests without an answer until their senders go away.
+	Block atomic.Bool
 
 	t          testing.TB
 	deliveries chan delivery
@@ -35,13 +35,13 @@ func NewReceiver(t testing.TB) *Receiver {
 	t.Helper()
 	r := &Receiver{t: t, deliveries: make(chan delivery, 1000)}
 	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		hold := r.Hold.Load()
+		block := r.Block.Load()
 		body, err := io.ReadAll(req.Body)
 		if err != nil {
 			return // the sender was killed
 		}
 		r.deliveries <- delivery{req.Header, body}
-		if hold {
+		if block {
 			<-req.Context().Done()
 		}
 	}))

@@ -1,6 +1,6 @@
 import { type FormEvent, useState } from "react";
 import { message } from "../api.ts";
-import { Field, FormFoot, Modal, useHold } from "../parts.tsx";
+import { Field, FormFoot, Modal, usePending } from "../parts.tsx";
 
 interface Props {
 	open: boolean;
@@ -21,13 +21,13 @@ export function Ask(props: Props) {
 
 function Form({ onClose, label, hint, action, optional, run }: Props) {
 	const [text, setText] = useState("");
-	const hold = useHold();
+	const pending = usePending();
 	const [error, setError] = useState("");
 	const submit = async (e: FormEvent) => {
 		e.preventDefault();
 		setError("");
 		try {
-			await hold.during((signal) => run(text.trim(), signal));
+			await pending.during((signal) => run(text.trim(), signal));
 			onClose();
 		} catch (err) {
 			setError(message(err));
@@ -36,7 +36,7 @@ function Form({ onClose, label, hint, action, optional, run }: Props) {
 	return (
 		<form className="ask" onSubmit={(e) => void submit(e)}>
 			<Field label={label} {...(hint ? { hint } : {})} error={error || undefined}>{(p) => <input {...p} value={text} autoFocus spellCheck={false} autoComplete="off" onChange={(e) => setText(e.target.value)} />}</Field>
-			<FormFoot hold={hold} action={action} ready={Boolean(optional || text.trim())} onClose={onClose} />
+			<FormFoot pending={pending} action={action} ready={Boolean(optional || text.trim())} onClose={onClose} />
 		</form>
 	);
 }

@@ -23,8 +23,8 @@ function State({ e }: { e: Execution }) {
 
 export default function Executions({ sb, events }: TabProps) {
 	const { mayWrite } = useSession();
-	const news = events[0]?.seq; // an event may be the end of a command
-	const { data, error, reload } = useLoad(useCallback((signal: AbortSignal) => (void news, box.executions(sb.id, signal)), [sb.id, news]));
+	const last = events[0]?.seq; // an event may be the end of a command
+	const { data, error, reload } = useLoad(useCallback((signal: AbortSignal) => (void last, box.executions(sb.id, signal)), [sb.id, last]));
 	const [chosen, setChosen] = useState("");
 	const now = useNow();
 	const current = data?.find((e) => e.id === chosen) ?? data?.[0];

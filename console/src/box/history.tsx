@@ -31,8 +31,8 @@ function standing(list: Checkpoint[], events: SandboxEvent[]): string {
 export default function History({ sb, events, onChange }: Props) {
 	const { mayWrite, store, say } = useSession();
 	const { items } = useSandboxes();
-	const news = events.find((e) => e.data?.checkpoint)?.seq; // someone has saved, restored or removed a checkpoint
-	const { data, error, reload } = useLoad(useCallback((signal: AbortSignal) => (void news, box.checkpoints(sb.id, signal)), [sb.id, news]));
+	const last = events.find((e) => e.data?.checkpoint)?.seq; // someone has saved, restored or removed a checkpoint
+	const { data, error, reload } = useLoad(useCallback((signal: AbortSignal) => (void last, box.checkpoints(sb.id, signal)), [sb.id, last]));
 	const [asking, setAsking] = useState<"save" | "fork" | "snapshot" | null>(null);
 	const forks = useMemo(() => items.filter((s) => s.parent_id === sb.id), [items, sb.id]);
 	const usable = mayWrite && (sb.state === "running" || sb.state === "paused");

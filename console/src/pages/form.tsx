@@ -1,17 +1,17 @@
 // Forms in dialogs.
 import type { FormEvent, ReactNode } from "react";
 import { FormError, type Faults, useFaults } from "../faults.tsx";
-import { CopyButton, FormFoot, useHold } from "../parts.tsx";
+import { CopyButton, FormFoot, usePending } from "../parts.tsx";
 
 /** DialogForm calls run when it is sent, and shows why that was refused: its content at the fields that it asks about with fault, the form the rest. The dialog stays open until the call has ended or was given up. */
 export function DialogForm({ action, ready = true, onClose, run, children }: { action: string; ready?: boolean; onClose: () => void; run: (signal: AbortSignal) => Promise<unknown>; children: (fault: Faults["fault"]) => ReactNode }) {
 	const { form, setError, fault, rest } = useFaults();
-	const hold = useHold();
+	const pending = usePending();
 	const submit = async (e: FormEvent) => {
 		e.preventDefault();
 		setError(undefined);
 		try {
-			await hold.during(run);
+			await pending.during(run);
 		} catch (err) {
 			setError(err);
 		}
@@ -20,7 +20,7 @@ export function DialogForm({ action, ready = true, onClose, run, children }: { a
 		<form className="ask" ref={form} onSubmit={(e) => void submit(e)}>
 			{children(fault)}
 			<FormError rest={rest} />
-			<FormFoot hold={hold} action={action} ready={ready} onClose={onClose} />
+			<FormFoot pending={pending} action={action} ready={ready} onClose={onClose} />
 		</form>
 	);
 }

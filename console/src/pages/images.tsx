@@ -7,7 +7,7 @@ import { images, type Image, type ImageProgress, snapshots, type Snapshot } from
 import { ago, bytes, moment } from "../format.ts";
 import { useLoad, useNow, useSandboxes } from "../hooks.ts";
 import { late } from "../late.ts";
-import { Confirm, Empty, Failure, Field, FormFoot, Modal, Skeleton, useHold } from "../parts.tsx";
+import { Confirm, Empty, Failure, Field, FormFoot, Modal, Skeleton, usePending } from "../parts.tsx";
 import type { PageProps } from "../places.ts";
 import { useMay, useSession } from "../session.ts";
 import { AdminPage, SearchField, Segments } from "./shell.tsx";
@@ -144,14 +144,14 @@ function Pull({ onClose, done }: { onClose: () => void; done: () => void }) {
 	const [ref, setRef] = useState("");
 	const [error, setError] = useState("");
 	const [progress, setProgress] = useState<ImageProgress | null>(null);
-	const hold = useHold();
-	const { busy } = hold;
+	const pending = usePending();
+	const { busy } = pending;
 	const submit = async (e: FormEvent) => {
 		e.preventDefault();
 		setError("");
 		let stopped: AbortSignal | undefined;
 		try {
-			await hold.during(async (signal) => {
+			await pending.during(async (signal) => {
 				stopped = signal;
 				const image = await images.pull(ref.trim(), (p) => { if (!signal.aborted) setProgress(p); }, signal);
 				done();
@@ -175,7 +175,7 @@ function Pull({ onClose, done }: { onClose: () => void; done: () => void }) {
 					{progress?.total ? <progress aria-label="Progress" max={progress.total} value={progress.done ?? 0} /> : <progress aria-label="Progress" />}
 				</div>
 			)}
-			<FormFoot hold={hold} action="Pull" working="Pulling…" ready={Boolean(ref.trim())} onClose={onClose} />
+			<FormFoot pending={pending} action="Pull" working="Pulling…" ready={Boolean(ref.trim())} onClose={onClose} />
 		</form>
 	);
 }

@@ -186,9 +186,9 @@ func Run(ctx context.Context, in Sandbox, cmd agentapi.Command, stdin *strings.R
 		}
 		switch f.Type {
 		case agentapi.FrameStdout:
-			out.add(f.Data, maxOutput, s.Command.Hold)
+			out.add(f.Data, maxOutput, s.Command.Reserve)
 		case agentapi.FrameStderr:
-			errs.add(f.Data, maxOutput, s.Command.Hold)
+			errs.add(f.Data, maxOutput, s.Command.Reserve)
 		case agentapi.FrameExit:
 			exit = *f.Exit
 		}
@@ -199,7 +199,7 @@ func Run(ctx context.Context, in Sandbox, cmd agentapi.Command, stdin *strings.R
 func Give(cmd *agentapi.Command, stdin *strings.Reader) {
 	cmd.Stdin = stdin != nil
 	if stdin != nil {
-		cmd.StdinHeld = stdin.Size()
+		cmd.StdinReserved = stdin.Size()
 	}
 }
 
@@ -226,12 +226,12 @@ type kept struct {
 }
 
 // add keeps more of the output, up to most bytes and as long as hold lets it grow.
-func (k *kept) add(more []byte, most int, hold func(bytes int) error) {
+func (k *kept) add(more []byte, most int, reserve func(bytes int) error) {
 	if k.truncated {
 		return
 	}
-	if room := most - len(k.data); len(more) > room {
-		more, k.truncated = more[:room], true
+	if space := most - len(k.data); len(more) > space {
+		more, k.truncated = more[:space], true
 	}
 	if need := len(k.data) + len(more); need > cap(k.data) {
 		free := min(most, freeOutput)
@@ -239,7 +239,7 @@ func (k *kept) add(more []byte, most int, hold func(bytes int) error) {
 		if need > free {
 			size = min(most, need*2)
 		}
-		if size > free && hold(size-cap(k.data)) != nil {
+		if size > free && reserve(size-cap(k.data)) != nil {
 			size = max(free, cap(k.data))
 			more, k.truncated = more[:min(len(more), size-len(k.data))], true
 		}

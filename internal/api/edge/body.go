@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// unpaidBody of a body is held without being counted, so that small requests work
-	// however much others hold.
+	// unpaidBody of a body is in memory without being counted, so that small requests work
+	// however much others use.
 	unpaidBody = 4 << 10
 	// perByte is the memory of a byte of a body while it is read and decoded: the buffer, which grows
 	// by doubling, and the decoded value.
@@ -29,15 +29,15 @@ const (
 // Memory counts what this process holds for owners, and refuses an owner more than its
 // fair share: agentapi.Memory.
 type Memory interface {
-	// ReserveFor counts n bytes, and reports whether the owner may have as many. With spare
+	// ReserveFor counts n bytes, and reports whether the owner may have as many. With yield
 	// it leaves more to others.
-	ReserveFor(owner string, n int64, spare bool) bool
+	ReserveFor(owner string, n int64, yield bool) bool
 	// ReleaseFor gives n of the bytes back.
 	ReleaseFor(owner string, n int64)
 }
 
-// held are the bytes that a request's bodies count for.
-type held struct {
+// reservation is the memory that a request's bodies count for.
+type reservation struct {
 	memory Memory // nil counts nothing
 
 	mu    sync.Mutex
@@ -47,56 +47,56 @@ type held struct {
 }
 
 // add counts n bytes more. Errors: QuotaExceeded.
-func (h *held) add(ctx context.Context, n int64) error {
-	if h.memory == nil {
+func (r *reservation) add(ctx context.Context, n int64) error {
+	if r.memory == nil {
 		return nil
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.want += n
-	if h.want <= perByte*unpaidBody || h.want <= h.paid {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.want += n
+	if r.want <= perByte*unpaidBody || r.want <= r.paid {
 		return nil
 	}
-	if h.owner == "" {
+	if r.owner == "" {
 		record := access.FromContext(ctx)
-		if h.owner = record.Workspace(); h.owner == "" || !record.SignedIn() && !record.OfSandbox() {
-			h.owner = strangers
+		if r.owner = record.Workspace(); r.owner == "" || !record.SignedIn() && !record.OfSandbox() {
+			r.owner = strangers
 		}
 	}
-	more := (h.want - h.paid + payStep - 1) / payStep * payStep
-	if !h.memory.ReserveFor(h.owner, more, h.owner == strangers) {
+	more := (r.want - r.paid + payStep - 1) / payStep * payStep
+	if !r.memory.ReserveFor(r.owner, more, r.owner == strangers) {
 		return &sandbox.Error{
 			Code: sandbox.QuotaExceeded, RetryAfter: time.Second,
 			Message: "the server holds as much of request bodies as it may; send it again when others have ended, or a smaller one",
 		}
 	}
-	h.paid += more
+	r.paid += more
 	return nil
 }
 
 // shrink gives back all but what the decoded body takes.
-func (h *held) shrink() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.free(h.paid - h.paid/perByte)
+func (r *reservation) shrink() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.free(r.paid - r.paid/perByte)
 }
 
 // end gives everything back.
-func (h *held) end() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.free(h.paid)
+func (r *reservation) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.free(r.paid)
 }
 
 // free gives n bytes back.
 //
-// Preconditions: h.mu is held.
-func (h *held) free(n int64) {
+// Preconditions: r.mu is held.
+func (r *reservation) free(n int64) {
 	if n > 0 {
-		h.memory.ReleaseFor(h.owner, n)
+		r.memory.ReleaseFor(r.owner, n)
 	}
-	h.paid -= n
-	h.want = min(h.want, h.paid)
+	r.paid -= n
+	r.want = min(r.want, r.paid)
 }
 
 // Whole returns a reader for a body that a handler reads completely. Its memory counts for the
@@ -109,9 +109,9 @@ func Whole(ctx context.Context, r io.Reader) io.Reader { return whole(ctx, r, ni
 func JSON(ctx context.Context, r io.Reader) io.Reader { return whole(ctx, r, &values{}) }
 
 func whole(ctx context.Context, r io.Reader, v *values) io.Reader {
-	w := &wholeReader{Reader: r, ctx: ctx, values: v, held: &held{}}
+	w := &wholeReader{Reader: r, ctx: ctx, values: v, reserved: &reservation{}}
 	if q, ok := ctx.Value(contextKey{}).(*request); ok {
-		w.held = &q.held
+		w.reserved = &q.reserved
 	}
 	return w
 }
@@ -119,10 +119,10 @@ func whole(ctx context.Context, r io.Reader, v *values) io.Reader {
 // wholeReader is the reader of Whole and JSON.
 type wholeReader struct {
 	io.Reader
-	ctx    context.Context
-	held   *held
-	values *values // nil when it is no JSON
-	failed error
+	ctx      context.Context
+	reserved *reservation
+	values   *values // nil when it is no JSON
+	failed   error
 }
 
 // Read implements io.Reader.
@@ -139,17 +139,17 @@ func (w *wholeReader) Read(p []byte) (int, error) {
 		}
 		cost += perValue * found
 	}
-	if w.failed = w.held.add(w.ctx, cost); w.failed != nil {
+	if w.failed = w.reserved.add(w.ctx, cost); w.failed != nil {
 		return 0, w.failed
 	}
 	return n, err
 }
 
-// Decoded says that the body of the request is decoded and the buffers are not held
+// Decoded says that the body of the request is decoded and the buffers are not needed
 // any more.
 func Decoded(ctx context.Context) {
 	if q, ok := ctx.Value(contextKey{}).(*request); ok {
-		q.held.shrink()
+		q.reserved.shrink()
 	}
 }
 

@@ -26,11 +26,11 @@ const RequestIDHeader = "X-Request-Id"
 type contextKey struct{}
 
 type request struct {
-	id     string
-	remote string
-	logger *slog.Logger
-	held   held // of its body
-	closed bool // it failed because its client disconnected
+	id       string
+	remote   string
+	logger   *slog.Logger
+	reserved reservation // of its body
+	closed   bool        // it failed because its client disconnected
 }
 
 // Admission bounds what a client may have under way: conns.Tracker.
@@ -74,7 +74,7 @@ func Wrap(logger *slog.Logger, next http.Handler) http.Handler {
 func (o Options) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begun := time.Now()
-		q := &request{id: uuid.NewString(), remote: r.RemoteAddr, logger: o.Logger, held: held{memory: o.Memory}}
+		q := &request{id: uuid.NewString(), remote: r.RemoteAddr, logger: o.Logger, reserved: reservation{memory: o.Memory}}
 		w.Header().Set(RequestIDHeader, q.id)
 		ctx, span := o.Traces.Request(r)
 		ctx = context.WithValue(ctx, contextKey{}, q)
@@ -101,7 +101,7 @@ func (o Options) Wrap(next http.Handler) http.Handler {
 					v = nil
 				}
 			}
-			q.held.end()
+			q.reserved.end()
 			t.end()
 			if q.closed {
 				t.status = statusClientClosed

@@ -35,7 +35,7 @@ type buildLog struct {
 	control *http.ResponseController
 	every   time.Duration      // of pings
 	cancel  context.CancelFunc // of the build
-	news    chan struct{}      // has a place for one
+	changed chan struct{}      // has a place for one
 
 	mu     sync.Mutex
 	ended  chan struct{}            // closed when nothing is written any more; nil before anything is; guarded by mu
@@ -47,7 +47,7 @@ type buildLog struct {
 
 // newBuildLog returns a log for a client. It writes nothing before the first message.
 func newBuildLog(w http.ResponseWriter, every time.Duration, cancel context.CancelFunc) *buildLog {
-	return &buildLog{w: w, control: http.NewResponseController(w), every: every, cancel: cancel, news: make(chan struct{}, 1)}
+	return &buildLog{w: w, control: http.NewResponseController(w), every: every, cancel: cancel, changed: make(chan struct{}, 1)}
 }
 
 // began reports whether anything was said.
@@ -132,7 +132,7 @@ func (l *buildLog) lose() {
 
 func (l *buildLog) tell() {
 	select {
-	case l.news <- struct{}{}:
+	case l.changed <- struct{}{}:
 	default:
 	}
 }
@@ -178,7 +178,7 @@ func (l *buildLog) write(ended chan<- struct{}) {
 		unread, over := l.take()
 		if len(unread) == 0 && !over {
 			select {
-			case <-l.news:
+			case <-l.changed:
 				continue
 			case <-ping.C:
 				unread = []wire.ImageBuildMessage{{Type: wire.StreamPing}}

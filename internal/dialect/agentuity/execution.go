@@ -139,7 +139,7 @@ func (h *executions) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	e, err := h.executions.Wait(r.Context(), caller(r.Context()), id, min(wait, holdMax))
+	e, err := h.executions.Wait(r.Context(), caller(r.Context()), id, min(wait, maxWait))
 	if sandbox.CodeOf(err) == sandbox.NotFound || err == nil && e.Kind != sandbox.Exec {
 		return noExecution()
 	}

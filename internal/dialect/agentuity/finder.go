@@ -48,5 +48,5 @@ func (h *finder) usable(r *http.Request) (sandbox.Sandbox, error) {
 
 // started waits until a sandbox runs.
 func (h *finder) started(ctx context.Context, sb *sandbox.Sandbox) (sandbox.Sandbox, error) {
-	return h.svc.Wait(ctx, caller(ctx), string(sb.ID), sandbox.Running, holdMax)
+	return h.svc.Wait(ctx, caller(ctx), string(sb.ID), sandbox.Running, maxWait)
 }

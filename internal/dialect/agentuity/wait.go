@@ -20,7 +20,7 @@ func (h *finder) reached(r *http.Request, sb sandbox.Sandbox) (look, error) {
 	if s := r.URL.Query().Get("waitForStatus"); s != "" {
 		want = strings.Split(s, ",")
 	}
-	timer := time.NewTimer(min(time.Duration(wait)*time.Millisecond, holdMax))
+	timer := time.NewTimer(min(time.Duration(wait)*time.Millisecond, maxWait))
 	defer timer.Stop()
 	ctx, ref := r.Context(), string(sb.ID)
 	for {

@@ -5,7 +5,7 @@
 //
 // The handle of a box names its worker and the memory that it counts with. [Driver.Stage] chooses the worker of a new box, because the
 // files go there first: the worker with the most free memory that is connected, is not being drained, and can restore the checkpoint if
-// there is one. If no worker has space, [Driver.MakeRoom] chooses boxes without a sandbox that give way. Create and Restore without a Stage before choose in the same way. All other calls go to the worker of the box.
+// there is one. If no worker has space, [Driver.MakeSpace] chooses boxes without a sandbox that give way. Create and Restore without a Stage before choose in the same way. All other calls go to the worker of the box.
 //
 // # A worker that is away
 //

@@ -23,14 +23,14 @@ func (s suppliedSpace) Crowded() <-chan struct{} {
 }
 
 // GiveWay implements [driver.Yielder].
-func (s suppliedSpace) GiveWay(spare []sandbox.ID) sandbox.ID {
+func (s suppliedSpace) GiveWay(candidates []sandbox.ID) sandbox.ID {
 	if s.from == nil {
 		return ""
 	}
 	var workers []string
 	boxes := map[string]sandbox.ID{}
 	s.to.mu.Lock()
-	for _, id := range spare {
+	for _, id := range candidates {
 		if p := s.to.places[id]; p != nil && p.box && p.holds == 0 && p.member.placed == 1 && worker.Supplied(p.member.record.ID) {
 			workers = append(workers, p.member.record.ID)
 			boxes[p.member.record.ID] = id

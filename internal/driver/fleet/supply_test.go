@@ -327,8 +327,8 @@ func TestPoolGivesWayToSuppliedWorkers(t *testing.T) {
 	d := r.control.Load()
 	first, _ := r.started(t, gib)
 	second, _ := r.started(t, gib)
-	spare := []sandbox.ID{sandbox.NewID(), first.ID, second.ID}
-	if got := d.GiveWay(spare); got != "" {
+	candidates := []sandbox.ID{sandbox.NewID(), first.ID, second.ID}
+	if got := d.GiveWay(candidates); got != "" {
 		t.Errorf("GiveWay() = %q, want none while nobody waits", got)
 	}
 	s.gives = 2
@@ -336,11 +336,11 @@ func TestPoolGivesWayToSuppliedWorkers(t *testing.T) {
 	if err != nil {
 		t.Fatalf("Stage() = %v", err)
 	}
-	if got := d.GiveWay(spare); got != second.ID {
+	if got := d.GiveWay(candidates); got != second.ID {
 		t.Errorf("GiveWay() = %q, want the box that no caller holds, %s", got, second.ID)
 	}
 	release()
-	if got := d.GiveWay(spare); got != first.ID {
+	if got := d.GiveWay(candidates); got != first.ID {
 		t.Errorf("GiveWay() = %q, want the first box, %s", got, first.ID)
 	}
 	for _, box := range []driver.Spec{first, second} {

@@ -30,9 +30,9 @@ type crowded struct {
 }
 
 // full reports whether there was too little memory now and the last time.
-func (c *crowded) full(held int64) bool {
+func (c *crowded) full(unreclaimable int64) bool {
 	was := c.over
-	c.over = held > c.limit-min(c.limit/marginShare, marginMost)
+	c.over = unreclaimable > c.limit-min(c.limit/marginShare, marginMost)
 	return was && c.over
 }
 
@@ -52,20 +52,20 @@ func (d *Driver) watchContainer() {
 			return
 		case <-tick.C:
 		}
-		held, err := of.Held()
+		unreclaimable, err := of.Unreclaimable()
 		if err != nil && time.Since(logged) > time.Minute {
 			logged = time.Now()
 			d.host.logger.Warn("sandboxes may use all memory of the container", "error", err)
 		}
-		if err == nil && c.full(held) {
-			d.endLargest(held)
+		if err == nil && c.full(unreclaimable) {
+			d.endLargest(unreclaimable)
 			c.over = false
 		}
 	}
 }
 
 // endLargest ends the box that exceeds its memory limit most, because the container has used up its memory, and waits for its end.
-func (d *Driver) endLargest(held int64) {
+func (d *Driver) endLargest(unreclaimable int64) {
 	if len(d.host.readers) > 0 {
 		return // gVisor reads files whole into its memory, see raiseMemory
 	}
@@ -90,7 +90,7 @@ func (d *Driver) endLargest(held int64) {
 	largest.mu.Lock()
 	largest.starved = true
 	largest.mu.Unlock()
-	d.host.logger.Warn("the memory of the container is used up: a sandbox ends", "sandbox", largest.id, "limit", d.host.container.Limit(), "held", held, "above_its_limit", most)
+	d.host.logger.Warn("the memory of the container is used up: a sandbox ends", "sandbox", largest.id, "limit", d.host.container.Limit(), "unreclaimable", unreclaimable, "above_its_limit", most)
 	_ = largest.proc.Kill() // harmless when it has ended already
 	select {
 	case <-largest.ended: // its memory is free

@@ -200,4 +200,4 @@ func (d *Driver) Protect(id sandbox.ID) (pid int, err error) {
 }
 
 // Crowded returns [crowded.full] for a container with a limit.
-func Crowded(limit int64) (full func(held int64) bool) { return (&crowded{limit: limit}).full }
+func Crowded(limit int64) (full func(unreclaimable int64) bool) { return (&crowded{limit: limit}).full }

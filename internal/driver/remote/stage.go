@@ -34,7 +34,7 @@ type stager struct {
 	driver *Driver
 	places *fairsem.Semaphore  // of transfers
 	kept   *fairsem.Semaphore  // of checkpoints on the worker, from their transfer until their boxes run
-	held   *semaphore.Weighted // maxStages
+	slots  *semaphore.Weighted // maxStages
 
 	mu      sync.Mutex
 	stages  map[stageKey]*stage // guarded by mu
@@ -51,7 +51,7 @@ type sending struct {
 
 func newStager(d *Driver) *stager {
 	return &stager{
-		driver: d, places: fairsem.New(maxTransfersAtOnce), kept: fairsem.New(maxKept), held: semaphore.NewWeighted(maxStages),
+		driver: d, places: fairsem.New(maxTransfersAtOnce), kept: fairsem.New(maxKept), slots: semaphore.NewWeighted(maxStages),
 		stages: map[stageKey]*stage{}, sending: map[string]*sending{},
 	}
 }
@@ -151,11 +151,11 @@ func (g *stager) place(ctx context.Context, st *stage, w sandbox.WorkspaceID) (r
 			return nil, err
 		}
 	}
-	if g.held.Acquire(ctx, 1) != nil {
+	if g.slots.Acquire(ctx, 1) != nil {
 		kept()
 		return nil, context.Cause(ctx)
 	}
-	return func() { g.held.Release(1); kept() }, nil
+	return func() { g.slots.Release(1); kept() }, nil
 }
 
 // maxTransfers bounds the attempts of a transfer over connections that break, and how often a worker may lose files meanwhile.

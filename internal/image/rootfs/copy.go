@@ -245,7 +245,7 @@ func (c *Copy) place(ctx context.Context, s *Scratch, p *copier) (unpacked []*Fi
 	if len(c.sources) == 0 {
 		return nil, p.mkdir(to)
 	}
-	room := c.request.unpackLimits()
+	space := c.request.unpackLimits()
 	for _, src := range c.sources {
 		if err := ctx.Err(); err != nil {
 			return unpacked, err
@@ -257,13 +257,13 @@ func (c *Copy) place(ctx context.Context, s *Scratch, p *copier) (unpacked []*Fi
 			}
 		case c.request.Unpack && src.mode.IsRegular() && isArchive(io.NewSectionReader(src.content, 0, src.content.Size())):
 			var files *Files
-			files, err = s.ReadArchive(ctx, p.payer, io.NewSectionReader(src.content, 0, src.content.Size()), room)
+			files, err = s.ReadArchive(ctx, p.payer, io.NewSectionReader(src.content, 0, src.content.Size()), space)
 			if err != nil {
 				return unpacked, fmt.Errorf("unpack %s: %w", src.base, err)
 			}
 			unpacked = append(unpacked, files)
-			room.Bytes -= files.used.Bytes
-			room.Entries -= files.used.Entries
+			space.Bytes -= files.used.Bytes
+			space.Entries -= files.used.Entries
 			err = p.unpack(to, files.tree.root, c.request.Owner != "")
 		case isDir:
 			err = p.file(path.Join(to, src.base), src.node)

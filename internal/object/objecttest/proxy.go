@@ -16,7 +16,7 @@ type Proxy struct {
 	server *httptest.Server
 
 	mu      sync.Mutex
-	held    []string      // parts of the paths of the objects whose reads wait; guarded by mu
+	blocked []string      // parts of the paths of the objects whose reads wait; guarded by mu
 	opened  chan struct{} // closed when the reads may go on; guarded by mu
 	waiting int           // guarded by mu
 }
@@ -35,7 +35,7 @@ func (s *Server) Proxy(t *testing.T) *Proxy {
 		}
 	}))
 	t.Cleanup(p.server.Close)
-	t.Cleanup(func() { p.Hold() })
+	t.Cleanup(func() { p.Block() })
 	return p
 }
 
@@ -43,7 +43,7 @@ func (s *Server) Proxy(t *testing.T) *Proxy {
 func (p *Proxy) pass(r *http.Request) bool {
 	p.mu.Lock()
 	opened := p.opened
-	if r.Method != http.MethodGet || !slices.ContainsFunc(p.held, func(part string) bool { return strings.Contains(r.URL.Path, part) }) {
+	if r.Method != http.MethodGet || !slices.ContainsFunc(p.blocked, func(part string) bool { return strings.Contains(r.URL.Path, part) }) {
 		p.mu.Unlock()
 		return true
 	}
@@ -67,12 +67,12 @@ func (p *Proxy) URL(prefix string) string {
 	return "s3://bucket/" + prefix + "?region=us-east-1&use_path_style=true&endpoint=" + p.server.URL
 }
 
-// Hold lets reads of objects whose path contains one of the parts wait from now on, and the reads that waited before go on.
-func (p *Proxy) Hold(parts ...string) {
+// Block lets reads of objects whose path contains one of the parts wait from now on, and the reads that waited before go on.
+func (p *Proxy) Block(parts ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	close(p.opened)
-	p.held, p.opened = parts, make(chan struct{})
+	p.blocked, p.opened = parts, make(chan struct{})
 }
 
 // Waiting returns the number of reads that wait.

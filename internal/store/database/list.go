@@ -35,11 +35,11 @@ func (l *Listing[T]) Page(ctx context.Context, r page.Request, selection string,
 		return page.Page[T]{}, err
 	}
 	if after != nil {
-		holders := make([]string, len(after))
+		placeholders := make([]string, len(after))
 		for i, v := range after {
-			holders[i] = q.Arg(v)
+			placeholders[i] = q.Arg(v)
 		}
-		q.And("(" + strings.Join(l.Columns, ", ") + ")" + compare + "(" + strings.Join(holders, ", ") + ")")
+		q.And("(" + strings.Join(l.Columns, ", ") + ")" + compare + "(" + strings.Join(placeholders, ", ") + ")")
 	}
 	if len(q.Conditions) > 0 {
 		selection += " WHERE " + strings.Join(q.Conditions, " AND ")
@@ -103,9 +103,9 @@ func (q *Query) Where(left string, v any) { q.And(left + q.Arg(v)) }
 
 // In adds the condition that a column has one of the values. values must not be empty.
 func In[T any](q *Query, column string, values []T) {
-	holders := make([]string, len(values))
+	placeholders := make([]string, len(values))
 	for i, v := range values {
-		holders[i] = q.Arg(v)
+		placeholders[i] = q.Arg(v)
 	}
-	q.And(column + " IN (" + strings.Join(holders, ", ") + ")")
+	q.And(column + " IN (" + strings.Join(placeholders, ", ") + ")")
 }

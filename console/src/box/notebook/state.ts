@@ -3,7 +3,7 @@
 import { message } from "../../api.ts";
 import { atSignOut } from "../../session.ts";
 import { box, type CodeError, type CodeEvent, type CodeOutput, type Context } from "../../calls/box.ts";
-import { Turns } from "./turns.ts";
+import { CellQueue } from "./queue.ts";
 
 export type Output = { kind: "text"; stream: "stdout" | "stderr"; text: string } | { kind: "value"; value: CodeOutput; restored?: boolean } | { kind: "error"; error: CodeError } | { kind: "note"; text: string };
 export type CellState = "new" | "waiting" | "running" | "ok" | "error" | "interrupted" | "timed_out" | "lost";
@@ -57,7 +57,7 @@ true`;
 
 const prefix = "modbox.notebook.";
 const notebooks = new Map<string, Notebook>();
-const turns = new Turns(() => {
+const queue = new CellQueue(() => {
 	for (const book of notebooks.values()) book.turned();
 });
 atSignOut(() => {
@@ -117,7 +117,7 @@ export class Notebook {
 	end() {
 		this.#ended = true;
 		for (const { stop } of this.#running.values()) stop.abort();
-		for (const c of this.#view.cells) turns.drop(c.id);
+		for (const c of this.#view.cells) queue.drop(c.id);
 		clearTimeout(this.#timer);
 	}
 
@@ -220,7 +220,7 @@ export class Notebook {
 		if (!cell.code.trim()) return this.change(id, { state: "ok", outputs: [] });
 		this.#publish({ cells: this.#view.cells.map((c) => (c.id === id ? { id, where: c.where, code: c.code, state: "waiting", outputs: [] } : c)) });
 		const context = this.#context(cell.where);
-		if (!(await turns.take(id, context))) return this.change(id, { state: "interrupted", outputs: [{ kind: "note", text: "It did not run." }] });
+		if (!(await queue.take(id, context))) return this.change(id, { state: "interrupted", outputs: [{ kind: "note", text: "It did not run." }] });
 		const run = { stop: new AbortController(), lines: 0 };
 		this.#running.set(id, run);
 		try {
@@ -234,7 +234,7 @@ export class Notebook {
 			this.change(id, (c) => ({ state: run.stop.signal.aborted ? "interrupted" : c.state === "running" ? "lost" : "error", outputs: [...c.outputs, { kind: "note", text: message(err) }] }));
 		} finally {
 			this.#running.delete(id);
-			turns.end(context);
+			queue.end(context);
 		}
 		if (!this.#ended) await this.readContexts().catch(() => undefined); // the next reading says what is wrong
 	}
@@ -243,12 +243,12 @@ export class Notebook {
 
 	/** ahead returns the cells for which a waiting cell waits, with their sandboxes. */
 	ahead(cell: Cell): { cell: string; sandbox: string }[] {
-		return turns.ahead(cell.id, this.#context(cell.where)).map((a) => ({ cell: a.cell, sandbox: a.context.slice(0, a.context.indexOf(" ")) }));
+		return queue.ahead(cell.id, this.#context(cell.where)).map((a) => ({ cell: a.cell, sandbox: a.context.slice(0, a.context.indexOf(" ")) }));
 	}
 
 	/** restart starts a context again. The cells that wait for it do not run. */
 	async restart(context: string, signal: AbortSignal) {
-		turns.dropContext(this.#context(context));
+		queue.dropContext(this.#context(context));
 		await box.restart(this.sandbox, context, signal);
 	}
 
@@ -261,7 +261,7 @@ export class Notebook {
 	/** interrupt interrupts the code of a cell, or takes back the turn for which it waits. A stream that is silent afterwards ends. */
 	async interrupt(id: string) {
 		const cell = this.#view.cells.find((c) => c.id === id);
-		if (!cell || turns.drop(id)) return;
+		if (!cell || queue.drop(id)) return;
 		const run = this.#running.get(id);
 		// The context may run the code of another program meanwhile.
 		if (cell.state === "waiting") return run?.stop.abort("It was interrupted before it began.");

@@ -21,11 +21,11 @@ import (
 )
 
 const (
-	// watchersMax bounds the watchers of a sandbox that are asked for their events, heldEvents the events
-	// that a watcher holds, and watcherTime the time in which nobody asks for them.
-	watchersMax = 64
-	heldEvents  = 4096
-	watcherTime = 10 * time.Minute
+	// watchersMax bounds the watchers of a sandbox that are asked for their events, bufferedEvents the events
+	// that a watcher buffers, and watcherTime the time in which nobody asks for them.
+	watchersMax    = 64
+	bufferedEvents = 4096
+	watcherTime    = 10 * time.Minute
 )
 
 // eventTypes are the dialect's types of events.
@@ -207,7 +207,7 @@ func (ws *watchers) register(id string, w *watcher) bool {
 	return true
 }
 
-// pump holds the events of a watch until its end.
+// pump buffers the events of a watch until its end.
 func (ws *watchers) pump(id string, w *watcher, watch *guest.FileWatch) {
 	defer ws.remove(w.at.sb.ID, id)
 	defer watch.Close() //nolint:errcheck // it is over
@@ -216,7 +216,7 @@ func (ws *watchers) pump(id string, w *watcher, watch *guest.FileWatch) {
 		if err != nil {
 			return
 		}
-		w.hold(eventOf(w.at.path, e))
+		w.buffer(eventOf(w.at.path, e))
 	}
 }
 
@@ -226,15 +226,15 @@ func (w *watcher) end() {
 	w.cancel()
 }
 
-// hold keeps an event for the next request; the oldest of too many is lost.
-func (w *watcher) hold(e *pb.FilesystemEvent) {
+// buffer keeps an event for the next request; the oldest of too many is lost.
+func (w *watcher) buffer(e *pb.FilesystemEvent) {
 	if e == nil {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.events = append(w.events, e)
-	if len(w.events) > heldEvents {
+	if len(w.events) > bufferedEvents {
 		w.events = w.events[1:]
 	}
 }
@@ -254,7 +254,7 @@ func (w *watcher) giveBack(events []*pb.FilesystemEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.events = slices.Concat(events, w.events)
-	w.events = w.events[max(len(w.events)-heldEvents, 0):]
+	w.events = w.events[max(len(w.events)-bufferedEvents, 0):]
 }
 
 // get returns a watcher. Errors: NotFound.

@@ -14,7 +14,7 @@ func TestGiveBack(t *testing.T) {
 	defer w.timer.Stop()
 	hold := func(from, to int) {
 		for i := from; i < to; i++ {
-			w.hold(&pb.FilesystemEvent{Name: strconv.Itoa(i)})
+			w.buffer(&pb.FilesystemEvent{Name: strconv.Itoa(i)})
 		}
 	}
 	check := func(from, to int) {
@@ -34,10 +34,10 @@ func TestGiveBack(t *testing.T) {
 	hold(3, 5)
 	w.giveBack(taken)
 	check(0, 5)
-	hold(0, heldEvents)
+	hold(0, bufferedEvents)
 	taken = w.take()
-	hold(heldEvents, heldEvents+5)
+	hold(bufferedEvents, bufferedEvents+5)
 	w.giveBack(taken)
-	check(5, heldEvents+5)
+	check(5, bufferedEvents+5)
 	check(0, 0)
 }

@@ -8,10 +8,10 @@ import (
 
 // Container reads the memory of the container in which this process runs. Any process of a container may read it.
 type Container struct {
-	dir   string
-	limit string   // file with the limit
-	kills string   // file with the number of processes that the kernel has killed
-	held  []string // keys in memory.stat of memory that the kernel cannot take back
+	dir           string
+	limit         string   // file with the limit
+	kills         string   // file with the number of processes that the kernel has killed
+	unreclaimable []string // keys in memory.stat of memory that the kernel cannot take back
 }
 
 // ThisContainer returns the container of this process.
@@ -33,16 +33,16 @@ func (c Container) Limit() int64 {
 	return n
 }
 
-// Held returns how much memory the container has that the kernel cannot take back: without cached files.
-func (c Container) Held() (held int64, err error) {
-	for _, key := range c.held {
+// Unreclaimable returns how much memory the container has that the kernel cannot take back: without cached files.
+func (c Container) Unreclaimable() (unreclaimable int64, err error) {
+	for _, key := range c.unreclaimable {
 		n, err := readKey(c.dir, "memory.stat", key)
 		if err != nil {
 			return 0, fmt.Errorf("memory of the container: %w", err)
 		}
-		held += n
+		unreclaimable += n
 	}
-	return held, nil
+	return unreclaimable, nil
 }
 
 // Kills returns how many processes of the container the kernel has killed for lack of memory; 0 if that is not known.

@@ -41,7 +41,7 @@ func TestContainer(t *testing.T) {
 			if got := c.Kills(); got != 4 {
 				t.Errorf("Kills() = %d, want 4", got)
 			}
-			if got, err := c.Held(); got != test.held || err != nil {
+			if got, err := c.Unreclaimable(); got != test.held || err != nil {
 				t.Errorf("Held() = %d, %v, want %d", got, err, test.held)
 			}
 		})

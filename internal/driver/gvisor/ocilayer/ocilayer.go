@@ -34,10 +34,10 @@ const (
 	// maxWhiteouts bounds the inodes that are remembered: an overlay has one inode for all its
 	// whiteouts.
 	maxWhiteouts = 1024
-	// maxHeld bounds the bytes of the files that are remembered because their first name is omitted. Each counts
-	// heldBytes besides its content, names and attributes. Files with such names are markers, which are empty.
-	maxHeld   = 1 << 20
-	heldBytes = 512
+	// maxRetained bounds the bytes of the files that are remembered because their first name is omitted. Each counts
+	// retainedOverhead besides its content, names and attributes. Files with such names are markers, which are empty.
+	maxRetained      = 1 << 20
+	retainedOverhead = 512
 )
 
 // FromOverlay copies the tar of an overlay's upper layer from r to w as a layer, without the
@@ -50,12 +50,12 @@ const (
 // with r. FromOverlay reads to the end of the archive. Errors: also [driver.ErrOmitted], when w has the rest, for files with
 // another name whose first name in r is omitted, if they are large together.
 func FromOverlay(w io.Writer, r io.Reader, skip []string) error {
-	return convert(&converter{in: tar.NewReader(r), out: tar.NewWriter(w), skip: skip, whiteouts: map[string]bool{}, held: map[string]*heldFile{}})
+	return convert(&converter{in: tar.NewReader(r), out: tar.NewWriter(w), skip: skip, whiteouts: map[string]bool{}, retained: map[string]*retainedFile{}})
 }
 
 // NamesFromOverlay is FromOverlay without the contents of files, see [driver.LayerSize].
 func NamesFromOverlay(w io.Writer, r io.Reader, skip []string) error {
-	return convert(&converter{in: tar.NewReader(r), out: tar.NewWriter(w), skip: skip, whiteouts: map[string]bool{}, held: map[string]*heldFile{}, names: true})
+	return convert(&converter{in: tar.NewReader(r), out: tar.NewWriter(w), skip: skip, whiteouts: map[string]bool{}, retained: map[string]*retainedFile{}, names: true})
 }
 
 func convert(c *converter) error {
@@ -79,14 +79,14 @@ type converter struct {
 	skip      []string
 	whiteouts map[string]bool
 	names     bool // without contents
-	// held are files whose first name is omitted, by that name; heldSize is their size, at most maxHeld.
-	held     map[string]*heldFile
-	heldSize int64
-	omitted  error // about the first name of a file that could not be held
+	// retained are files whose first name is omitted, by that name; retainedSize is their size, at most maxRetained.
+	retained     map[string]*retainedFile
+	retainedSize int64
+	omitted      error // about the first name of a file that could not be retained
 }
 
-// heldFile is a file whose first name is omitted.
-type heldFile struct {
+// retainedFile is a file whose first name is omitted.
+type retainedFile struct {
 	header  *tar.Header
 	content []byte
 	name    string // that it has in the layer; "" for none so far
@@ -115,7 +115,7 @@ func (c *converter) entry(h *tar.Header) error {
 	case reserved(name) && white:
 		return nil
 	case reserved(name):
-		return c.hold(name, h) // and nothing below: a reader of the layer has no directory for it
+		return c.retain(name, h) // and nothing below: a reader of the layer has no directory for it
 	case white:
 		return c.empty(dir + whiteout + base)
 	case h.Typeflag == tar.TypeLink && c.skipped(target):
@@ -126,30 +126,30 @@ func (c *converter) entry(h *tar.Header) error {
 	return c.write(name, target, h, c.in)
 }
 
-// hold remembers a file whose name is omitted, unless it exceeds maxHeld.
-func (c *converter) hold(name string, h *tar.Header) error {
+// retain remembers a file whose name is omitted, unless it exceeds maxRetained.
+func (c *converter) retain(name string, h *tar.Header) error {
 	if h.Typeflag == tar.TypeDir || h.Typeflag == tar.TypeLink {
 		return nil // the file of a link has its first name elsewhere
 	}
-	size := heldBytes + h.Size + int64(len(name)+len(h.Linkname))
+	size := retainedOverhead + h.Size + int64(len(name)+len(h.Linkname))
 	for key, value := range h.PAXRecords {
 		size += int64(len(key) + len(value))
 	}
-	if size > maxHeld-c.heldSize {
+	if size > maxRetained-c.retainedSize {
 		return nil
 	}
 	content, err := io.ReadAll(c.in)
 	if err != nil {
 		return err
 	}
-	c.heldSize += size
-	c.held[name] = &heldFile{header: h, content: content}
+	c.retainedSize += size
+	c.retained[name] = &retainedFile{header: h, content: content}
 	return nil
 }
 
 // link writes another name of a file whose first name, target, is omitted: its first name in the layer, or a link to that.
 func (c *converter) link(name, target string, h *tar.Header) error {
-	f := c.held[target]
+	f := c.retained[target]
 	if f == nil {
 		if c.omitted == nil {
 			c.omitted = sandbox.Wrap(sandbox.Unsupported, driver.ErrOmitted,

@@ -16,8 +16,8 @@ import (
 // fullDiskRetry is the advised pause before another pull on a full disk.
 const fullDiskRetry = time.Minute
 
-// Room is the disk space that an image may take.
-type Room struct {
+// Space is the disk space that an image may take.
+type Space struct {
 	Dir    string // of the store
 	Layout archive.Layout
 	// MaxDisk bounds all images; 0 is no limit. MinFree must stay free on the disk.
@@ -29,7 +29,7 @@ type Room struct {
 // any of them is downloaded. The download refuses a layer that is larger than the manifest says.
 //
 // Errors: TooLarge; Unavailable while the disk is full.
-func (r Room) For(m *v1.Manifest) (int64, error) {
+func (r Space) For(m *v1.Manifest) (int64, error) {
 	var packed, missing int64
 	for _, l := range m.Layers {
 		packed += l.Size

@@ -1,4 +1,4 @@
-// The turns of cells to run. The server would queue the code of a context as well, but each cell that waits there has
+// The queue of cells to run. The server would queue the code of a context as well, but each cell that waits there has
 // a connection of its own, of which a browser has six to a host.
 
 /** streamsMost is how many cells run at a time in a browser tab. The pages need the other connections. */
@@ -10,8 +10,8 @@ interface Waiting {
 	begin: (its: boolean) => void;
 }
 
-/** Turns lets the cells of a context run one after another, and few at a time. */
-export class Turns {
+/** CellQueue lets the cells of a context run one after another, and few at a time. */
+export class CellQueue {
 	/** The cell that has the turn, by its context. */
 	#running = new Map<string, string>();
 	#waiting: Waiting[] = [];

@@ -16,7 +16,7 @@ import (
 // others.
 func TestTurnsAreSharedByAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newTurns(1)
+		q := newSemaphore(1)
 		if err := q.acquire(t.Context(), "first"); err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +63,7 @@ func TestTurnsAreSharedByAddress(t *testing.T) {
 
 func TestTurnsAreBoundedInAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newTurns(1)
+		q := newSemaphore(1)
 		if err := q.acquire(t.Context(), "first"); err != nil {
 			t.Fatal(err)
 		}

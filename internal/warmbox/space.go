@@ -10,33 +10,33 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// roomAttempts bounds how often boxes of the pool are given up for a box: others may be placed in the space first.
-const roomAttempts = 10
+// spaceAttempts bounds how often boxes of the pool are given up for a box: others may be placed in the space first.
+const spaceAttempts = 10
 
 // Stage is [driver.Stage] for the box of a sandbox or build, which was admitted: while no host has space for the box, boxes of the pool are given
 // up, if that helps.
 func (k *Keeper) Stage(ctx context.Context, w sandbox.WorkspaceID, spec driver.Spec, checkpoint string) (release func(), err error) {
 	for attempt := 0; ; attempt++ {
 		release, err = driver.Stage(ctx, k.Driver, w, spec, checkpoint)
-		if attempt == roomAttempts || !errors.Is(err, driver.ErrFull) || !k.makeRoom(ctx, spec, checkpoint) {
+		if attempt == spaceAttempts || !errors.Is(err, driver.ErrFull) || !k.makeSpace(ctx, spec, checkpoint) {
 			return release, err
 		}
 	}
 }
 
-// makeRoom gives up the boxes of the pool that take the space of a box. It reports whether there may be space now.
-func (k *Keeper) makeRoom(ctx context.Context, spec driver.Spec, checkpoint string) bool {
+// makeSpace gives up the boxes of the pool that take the space of a box. It reports whether there may be space now.
+func (k *Keeper) makeSpace(ctx context.Context, spec driver.Spec, checkpoint string) bool {
 	d, ok := k.Driver.(driver.Placer)
 	if !ok {
 		return false
 	}
 	byID := map[sandbox.ID]*pool.Box[Box]{}
-	var spare []sandbox.ID
-	for _, b := range k.Pool.Spare() {
-		spare = append(spare, b.Value.ID)
+	var candidates []sandbox.ID
+	for _, b := range k.Pool.Candidates() {
+		candidates = append(candidates, b.Value.ID)
 		byID[b.Value.ID] = b
 	}
-	ids, ok := d.MakeRoom(ctx, spec, checkpoint, spare)
+	ids, ok := d.MakeSpace(ctx, spec, checkpoint, candidates)
 	if !ok {
 		return false
 	}

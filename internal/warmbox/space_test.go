@@ -38,17 +38,17 @@ func (d *full) Stage(context.Context, sandbox.WorkspaceID, driver.Spec, string) 
 
 func (d *full) TakesSandbox(sandbox.ID) bool { return true }
 
-func (d *full) MakeRoom(_ context.Context, _ driver.Spec, _ string, spare []sandbox.ID) ([]sandbox.ID, bool) {
+func (d *full) MakeSpace(_ context.Context, _ driver.Spec, _ string, candidates []sandbox.ID) ([]sandbox.ID, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.late {
 		d.late, d.free = false, 1
 		return nil, true
 	}
-	if d.free < 0 || len(spare) == 0 {
+	if d.free < 0 || len(candidates) == 0 {
 		return nil, false
 	}
-	return spare[:1], true
+	return candidates[:1], true
 }
 
 func (d *full) Destroy(_ context.Context, id sandbox.ID) error {
@@ -73,14 +73,14 @@ type crowd struct {
 
 func (d *crowd) Crowded() <-chan struct{} { return d.crowded }
 
-func (d *crowd) GiveWay(spare []sandbox.ID) sandbox.ID {
+func (d *crowd) GiveWay(candidates []sandbox.ID) sandbox.ID {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.waits == 0 || len(spare) == 0 {
+	if d.waits == 0 || len(candidates) == 0 {
 		return ""
 	}
 	d.waits--
-	return spare[0]
+	return candidates[0]
 }
 
 func (d *crowd) Destroy(_ context.Context, id sandbox.ID) error {

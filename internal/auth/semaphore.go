@@ -13,9 +13,9 @@ const (
 	waitingInAll = 512
 )
 
-// turns is a semaphore that serves keys in turn. Keys are client addresses, so that an address that
+// semaphore serves keys in turn. Keys are client addresses, so that an address that
 // sends many requests delays only its own. Safe for concurrent use.
-type turns struct {
+type semaphore struct {
 	mu      sync.Mutex
 	free    int                        // guarded by mu
 	waiting map[string][]chan struct{} // guarded by mu; the waiters of a key, in order of arrival
@@ -23,82 +23,84 @@ type turns struct {
 	count   int                        // guarded by mu; number of waiters of all keys
 }
 
-func newTurns(n int) *turns { return &turns{free: n, waiting: map[string][]chan struct{}{}} }
+func newSemaphore(n int) *semaphore {
+	return &semaphore{free: n, waiting: map[string][]chan struct{}{}}
+}
 
 // acquire waits for a place, which the caller returns by release. Errors: QuotaExceeded when the
 // key has too many waiters, Unavailable when all keys together have too many, and the context's.
-func (t *turns) acquire(ctx context.Context, key string) error {
-	t.mu.Lock()
-	if t.free > 0 {
-		t.free--
-		t.mu.Unlock()
+func (s *semaphore) acquire(ctx context.Context, key string) error {
+	s.mu.Lock()
+	if s.free > 0 {
+		s.free--
+		s.mu.Unlock()
 		return nil
 	}
-	mine := t.waiting[key]
+	mine := s.waiting[key]
 	switch {
 	case len(mine) >= waitingOfKey:
-		t.mu.Unlock()
+		s.mu.Unlock()
 		return sandbox.Errorf(sandbox.QuotaExceeded, "too many sign-ins from this address are waiting; try again in a moment")
-	case t.count >= waitingInAll:
-		t.mu.Unlock()
+	case s.count >= waitingInAll:
+		s.mu.Unlock()
 		return sandbox.Errorf(sandbox.Unavailable, "too many sign-ins are waiting; try again in a moment")
 	case len(mine) == 0:
-		t.order = append(t.order, key)
+		s.order = append(s.order, key)
 	}
 	turn := make(chan struct{})
-	t.waiting[key] = append(mine, turn)
-	t.count++
-	t.mu.Unlock()
+	s.waiting[key] = append(mine, turn)
+	s.count++
+	s.mu.Unlock()
 	select {
 	case <-turn:
 		return nil
 	case <-ctx.Done():
 	}
-	if !t.leave(key, turn) {
-		t.release() // the place came at the same moment
+	if !s.leave(key, turn) {
+		s.release() // the place came at the same moment
 	}
 	return ctx.Err()
 }
 
 // release gives a place to the next waiter.
-func (t *turns) release() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.order) == 0 {
-		t.free++
+func (s *semaphore) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.order) == 0 {
+		s.free++
 		return
 	}
-	key := t.order[0]
-	t.order = t.order[1:]
-	mine := t.waiting[key]
+	key := s.order[0]
+	s.order = s.order[1:]
+	mine := s.waiting[key]
 	close(mine[0])
-	t.count--
+	s.count--
 	if len(mine) == 1 {
-		delete(t.waiting, key)
+		delete(s.waiting, key)
 		return
 	}
-	t.waiting[key] = mine[1:]
-	t.order = append(t.order, key)
+	s.waiting[key] = mine[1:]
+	s.order = append(s.order, key)
 }
 
 // leave stops waiting and reports whether it left the queue before its place came.
-func (t *turns) leave(key string, turn chan struct{}) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	mine := t.waiting[key]
+func (s *semaphore) leave(key string, turn chan struct{}) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	mine := s.waiting[key]
 	for i := range mine {
 		if mine[i] != turn {
 			continue
 		}
-		t.count--
+		s.count--
 		if len(mine) > 1 {
-			t.waiting[key] = append(mine[:i:i], mine[i+1:]...)
+			s.waiting[key] = append(mine[:i:i], mine[i+1:]...)
 			return true
 		}
-		delete(t.waiting, key)
-		for j := range t.order {
-			if t.order[j] == key {
-				t.order = append(t.order[:j:j], t.order[j+1:]...)
+		delete(s.waiting, key)
+		for j := range s.order {
+			if s.order[j] == key {
+				s.order = append(s.order[:j:j], s.order[j+1:]...)
 				break
 			}
 		}

@@ -16,9 +16,9 @@ type option struct {
 	memory int64 // of these
 }
 
-// MakeRoom implements [driver.Placer].
-func (d *Driver) MakeRoom(ctx context.Context, spec driver.Spec, checkpoint string, spare []sandbox.ID) (boxes []sandbox.ID, ok bool) {
-	options := d.options(spec, spare)
+// MakeSpace implements [driver.Placer].
+func (d *Driver) MakeSpace(ctx context.Context, spec driver.Spec, checkpoint string, candidates []sandbox.ID) (boxes []sandbox.ID, ok bool) {
+	options := d.options(spec, candidates)
 	if len(options) == 0 {
 		return nil, false
 	}
@@ -39,9 +39,9 @@ func (d *Driver) MakeRoom(ctx context.Context, spec driver.Spec, checkpoint stri
 	return nil, false
 }
 
-// options returns the workers that have space for the box of spec, or get it when some of spare are destroyed, the worker that loses the least memory in
+// options returns the workers that have space for the box of spec, or get it when some of candidates are destroyed, the worker that loses the least memory in
 // boxes first; none if the box has a place.
-func (b *board) options(spec driver.Spec, spare []sandbox.ID) (list []option) {
+func (b *board) options(spec driver.Spec, candidates []sandbox.ID) (list []option) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.places[spec.ID] != nil {
@@ -53,7 +53,7 @@ func (b *board) options(spec driver.Spec, spare []sandbox.ID) (list []option) {
 		case b.fits(m, spec):
 			list = append(list, option{member: m})
 		default:
-			if o := b.option(m, m.promised+spec.Resources.MemoryBytes-b.limit(m), spare); o.member != nil {
+			if o := b.option(m, m.promised+spec.Resources.MemoryBytes-b.limit(m), candidates); o.member != nil {
 				list = append(list, o)
 			}
 		}
@@ -62,12 +62,12 @@ func (b *board) options(spec driver.Spec, spare []sandbox.ID) (list []option) {
 	return list
 }
 
-// option chooses boxes of a worker out of spare that have the memory needed together, and no box that is not necessary for that. Without enough, it is zero.
+// option chooses boxes of a worker out of candidates that have the memory needed together, and no box that is not necessary for that. Without enough, it is zero.
 //
 // Preconditions: b.mu is held.
-func (b *board) option(m *member, needed int64, spare []sandbox.ID) option {
+func (b *board) option(m *member, needed int64, candidates []sandbox.ID) option {
 	o := option{member: m}
-	for _, id := range spare {
+	for _, id := range candidates {
 		if p := b.places[id]; p != nil && p.member == m && p.box && p.holds == 0 && o.memory < needed {
 			o.boxes = append(o.boxes, id)
 			o.memory += p.memory

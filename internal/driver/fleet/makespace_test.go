@@ -9,8 +9,8 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// TestMakeRoom checks which boxes are to be destroyed for a box that finds no space: none that is not necessary, and none if that does not help.
-func TestMakeRoom(t *testing.T) {
+// TestMakeSpace checks which boxes are to be destroyed for a box that finds no space: none that is not necessary, and none if that does not help.
+func TestMakeSpace(t *testing.T) {
 	r := newRig(t, testTimeout, 4*gib, 2*gib)
 	r.limit = func(memory int64) int64 { return memory }
 	r.reopen(t, r.driver())
@@ -23,7 +23,7 @@ func TestMakeRoom(t *testing.T) {
 	large, other := made("a", 2*gib), made("b", gib)
 	small, last := made("a", gib/2), made("a", gib)
 	sandbox1 := made("b", gib/2) // a has 512 MiB for others, as b
-	want := func(what string, memory int64, spare []sandbox.ID, want ...sandbox.ID) {
+	want := func(what string, memory int64, candidates []sandbox.ID, want ...sandbox.ID) {
 		t.Helper()
 		box := spec()
 		box.Resources.MemoryBytes = memory
@@ -34,8 +34,8 @@ func TestMakeRoom(t *testing.T) {
 		if err == nil {
 			release()
 		}
-		if got, ok := r.driver().MakeRoom(within(t), box, "", spare); !slices.Equal(got, want) || ok != (len(want) > 0 || memory <= gib/2) {
-			t.Errorf("%s: MakeRoom() = %q, %v, want %q", what, got, ok, want)
+		if got, ok := r.driver().MakeSpace(within(t), box, "", candidates); !slices.Equal(got, want) || ok != (len(want) > 0 || memory <= gib/2) {
+			t.Errorf("%s: MakeSpace() = %q, %v, want %q", what, got, ok, want)
 		}
 	}
 	all := []sandbox.ID{small, large, last, other}
@@ -47,13 +47,13 @@ func TestMakeRoom(t *testing.T) {
 	want("too large for any worker", 5*gib, all)
 	want("the boxes are too small", 2*gib, []sandbox.ID{small, sandbox.NewID()})
 	want("no boxes", gib, nil)
-	if got, ok := r.driver().MakeRoom(within(t), driver.Spec{ID: sandbox1, Resources: sandbox.Resources{MemoryBytes: 4 * gib}}, "", all); ok {
-		t.Errorf("MakeRoom() for a box that has a place = %q", got)
+	if got, ok := r.driver().MakeSpace(within(t), driver.Spec{ID: sandbox1, Resources: sandbox.Resources{MemoryBytes: 4 * gib}}, "", all); ok {
+		t.Errorf("MakeSpace() for a box that has a place = %q", got)
 	}
 }
 
-// TestMakeRoomForAMemory checks that boxes give way on the worker that can restore a memory, although others have space or lose less.
-func TestMakeRoomForAMemory(t *testing.T) {
+// TestMakeSpaceForAMemory checks that boxes give way on the worker that can restore a memory, although others have space or lose less.
+func TestMakeSpaceForAMemory(t *testing.T) {
 	r := newRig(t, testTimeout, 8*gib, 2*gib, 2*gib, 4*gib)
 	r.limit = func(memory int64) int64 { return memory }
 	r.reopen(t, r.driver())
@@ -68,18 +68,18 @@ func TestMakeRoomForAMemory(t *testing.T) {
 	if !errors.Is(err, driver.ErrFull) || sandbox.CodeOf(err) != sandbox.Unavailable {
 		t.Fatalf("Stage() = %v, want that there is no space where the memory can be restored", err)
 	}
-	spare := []sandbox.ID{last.ID, filler.ID}
-	if got, ok := r.driver().MakeRoom(within(t), paused, dir, spare); !ok || !slices.Equal(got, []sandbox.ID{filler.ID}) {
-		t.Errorf("MakeRoom() = %q, want the box on the worker that can restore the memory", got)
+	candidates := []sandbox.ID{last.ID, filler.ID}
+	if got, ok := r.driver().MakeSpace(within(t), paused, dir, candidates); !ok || !slices.Equal(got, []sandbox.ID{filler.ID}) {
+		t.Errorf("MakeSpace() = %q, want the box on the worker that can restore the memory", got)
 	}
-	if got, ok := r.driver().MakeRoom(within(t), paused, dir, []sandbox.ID{last.ID}); ok {
-		t.Errorf("MakeRoom() = %q, want none: the other worker cannot restore the memory", got)
+	if got, ok := r.driver().MakeSpace(within(t), paused, dir, []sandbox.ID{last.ID}); ok {
+		t.Errorf("MakeSpace() = %q, want none: the other worker cannot restore the memory", got)
 	}
 	if err := r.driver().Destroy(within(t), filler.ID); err != nil {
 		t.Fatal(err)
 	}
-	if got, ok := r.driver().MakeRoom(within(t), paused, dir, []sandbox.ID{last.ID}); !ok || len(got) != 0 {
-		t.Errorf("MakeRoom() = %q, %v, want none: there is space by now", got, ok)
+	if got, ok := r.driver().MakeSpace(within(t), paused, dir, []sandbox.ID{last.ID}); !ok || len(got) != 0 {
+		t.Errorf("MakeSpace() = %q, %v, want none: there is space by now", got, ok)
 	}
 	if _, err := r.driver().Restore(within(t), paused, dir); err != nil {
 		t.Fatalf("Restore() = %v", err)
