@@ -16,12 +16,12 @@ func TestStandbysWithPods(t *testing.T) {
 	s := installStandbys(t, "podstandbys", os.Getenv("MODBOX_TEST_CHART_STANDBYPODS"))
 	removeWorkersFirst(t, s.namespace)
 	permitDisks(t)
-	pods := func() []string {
-		t.Helper()
-		list := strings.Fields(s.in(t, "get", "pods", "-l", "app.kubernetes.io/component=sandbox", "-o", "jsonpath={range .items[*]}{.metadata.name} {end}"))
-		slices.Sort(list)
-		return list
-	}
+	t.Run("takeovers", s.takeovers)
+	t.Run("crash", s.crash)
+}
+
+// takeovers kills the active server again and again, while a sandbox counts.
+func (s standbys) takeovers(t *testing.T) {
 	bash := func(id, script string) string {
 		t.Helper()
 		out, err := s.Sandboxes.Exec(t.Context(), id, client.Command{Argv: []string{"/bin/bash", "-c", script}, Timeout: time.Minute})
@@ -40,7 +40,7 @@ func TestStandbysWithPods(t *testing.T) {
 	}
 	ids := []string{create()}
 	bash(ids[0], counter)
-	before := pods()
+	before := s.pods(t, ".metadata.name")
 	for n := range 3 {
 		if n > 0 {
 			t.Logf("the other server answered after %v", s.takeOver(t))
@@ -48,12 +48,12 @@ func TestStandbysWithPods(t *testing.T) {
 		if got := bash(ids[0], increment); got != fmt.Sprint(n+1) {
 			t.Errorf("the counter is %q, want %d", got, n+1)
 		}
-		if got := pods(); !slices.Equal(got, before) {
+		if got := s.pods(t, ".metadata.name"); !slices.Equal(got, before) {
 			t.Errorf("the Pods are %v, want %v", got, before)
 		}
 		ids = append(ids, create())
 		bash(ids[len(ids)-1], "true")
-		if before = pods(); len(before) != len(ids) {
+		if before = s.pods(t, ".metadata.name"); len(before) != len(ids) {
 			t.Errorf("the Pods are %v, want %d", before, len(ids))
 		}
 	}
@@ -62,5 +62,5 @@ func TestStandbysWithPods(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	until(t, "no Pod of a sandbox", func() bool { return len(pods()) == 0 })
+	until(t, "no Pod of a sandbox", func() bool { return len(s.pods(t, ".metadata.name")) == 0 })
 }

@@ -37,10 +37,16 @@ const (
 	callTime = 30 * time.Second
 )
 
-// TestStandbys installs the chart with two servers and PostgreSQL, and kills the active server again and again while clients call it.
+// TestStandbys installs the chart with two servers and PostgreSQL, and updates and kills servers while clients call them.
 func TestStandbys(t *testing.T) {
 	s := installStandbys(t, "standbys", os.Getenv("MODBOX_TEST_CHART_STANDBYS"))
 	s.in(t, "rollout", "status", "--timeout", timeLimit.String(), "statefulset/modbox-worker")
+	t.Run("update", s.update)
+	t.Run("storm", s.storm)
+}
+
+// storm kills the active server again and again while clients call it.
+func (s standbys) storm(t *testing.T) {
 	c := s.Client
 
 	var operations atomic.Int64
@@ -82,6 +88,7 @@ type standbys struct {
 	*client.Client
 	namespace string
 	dir       string // the volume of the servers
+	token     string // of an administrator
 }
 
 // in runs kubectl in the namespace of the servers.
@@ -139,7 +146,8 @@ func installStandbys(t *testing.T, namespace, file string) standbys {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Client, err = client.New("http://"+s.in(t, "get", "service", "modbox", "-o", "jsonpath={.spec.clusterIP}"), strings.TrimSpace(string(token)))
+	s.token = strings.TrimSpace(string(token))
+	s.Client, err = client.New("http://"+s.in(t, "get", "service", "modbox", "-o", "jsonpath={.spec.clusterIP}"), s.token)
 	if err != nil {
 		t.Fatal(err)
 	}
