@@ -53,7 +53,7 @@ var mayImport = map[string][]string{
 	"internal/site":             {},
 	"tools/protogen":            {},
 	"internal/store":            {"internal/page", "internal/sandbox", "internal/audit", "internal/catalogue", "internal/quota", "internal/registry", "internal/secret", "internal/store/accounts", "internal/store/database", "internal/store/migrations"},
-	"internal/audit":            {"internal/page", "internal/sandbox", "internal/account", "internal/retry"},
+	"internal/audit":            {"internal/page", "internal/sandbox", "internal/account"},
 	"internal/access":           {},
 	"internal/conns":            {"internal/sandbox"},
 	"internal/forward":          {"internal/access", "internal/api", "internal/broadcast", "internal/sandbox", "internal/share"},

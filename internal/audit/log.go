@@ -49,9 +49,9 @@ const (
 
 // Store stores the log.
 type Store interface {
-	// ChangeAudit adds and removes intents and adds rows, all in one transaction, and returns the
-	// state of the log after it. Errors: Conflict, with nothing changed, when there are rows and the log has
-	// another head; Unavailable, wrapping sandbox.ErrNoSpace, when the disk is full.
+	// ChangeAudit adds and removes intents and appends records, all in one transaction, and returns the
+	// state of the log after it. Other processes may append at the same time. Errors: Unavailable, wrapping
+	// sandbox.ErrNoSpace, when the disk is full.
 	ChangeAudit(ctx context.Context, change *Change) (Chain, error)
 	// CutAudit removes the oldest rows, stores the hash of the last row removed, and returns the
 	// number removed, and whether there may be more to remove.

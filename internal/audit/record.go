@@ -71,8 +71,8 @@ func hashOf(prev Hash, record []byte) Hash {
 	return Hash(h.Sum(nil))
 }
 
-// seal chains records after head, and numbers them.
-func seal(head Point, records []*Record) ([]Row, error) {
+// Seal chains records after head, and numbers them.
+func Seal(head Point, records []*Record) ([]Row, error) {
 	rows := make([]Row, len(records))
 	for i, r := range records {
 		r.Seq = head.Seq + 1

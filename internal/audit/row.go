@@ -32,9 +32,8 @@ type Change struct {
 	// Ended are removed. Unknown ids are ignored.
 	Begun []Intent
 	Ended []string
-	// Rows follow the row that Head names, which must be the newest row of the log.
-	Head Point
-	Rows []Row
+	// Records are appended to the log, see [Seal]; the store chains them in the transaction.
+	Records []*Record
 	// Durable says that the change must survive a loss of power.
 	Durable bool
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
-	"github.com/modbox/modbox/internal/retry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -107,12 +106,12 @@ func (l *Log) change(change *Change, records []*Record, durable bool) (Chain, bo
 	if len(change.Begun)+len(change.Ended)+len(records) == 0 {
 		return Chain{}, true
 	}
-	change.Durable = durable
+	change.Records, change.Durable = records, durable
 	pauses := backoff.NewExponentialBackOff()
 	pauses.InitialInterval, pauses.MaxInterval = retryMin, retryMax
 	var chain Chain
 	_, err := backoff.Retry(l.ctx, func() (_ struct{}, err error) {
-		chain, err = l.commit(context.WithoutCancel(l.ctx), change, records)
+		chain, err = l.store.ChangeAudit(context.WithoutCancel(l.ctx), change)
 		l.full.set(errors.Is(err, sandbox.ErrNoSpace))
 		if err != nil && !l.failing.Swap(true) {
 			l.logger.Error("audit log not written; operations are refused until it is", "error", err)
@@ -127,27 +126,6 @@ func (l *Log) change(change *Change, records []*Record, durable bool) (Chain, bo
 		l.logger.Info("audit log written again")
 	}
 	return chain, true
-}
-
-// commit makes a change that adds records to the end of the log. A command beside the server may add to the log
-// at the same time.
-func (l *Log) commit(ctx context.Context, change *Change, records []*Record) (chain Chain, err error) {
-	if len(records) == 0 {
-		return l.store.ChangeAudit(ctx, change)
-	}
-	err = retry.Change(ctx, func() error {
-		before, err := l.store.AuditChain(ctx)
-		if err != nil {
-			return err
-		}
-		change.Head = before.Head
-		if change.Rows, err = seal(before.Head, records); err != nil {
-			return err
-		}
-		chain, err = l.store.ChangeAudit(ctx, change)
-		return err
-	})
-	return chain, err
 }
 
 // add writes records of the log itself.
@@ -170,7 +148,6 @@ func (l *Log) Recover(ctx context.Context) error {
 			return err
 		}
 		change := Change{}
-		var records []*Record
 		for _, i := range intents {
 			r := &Record{}
 			if err := json.Unmarshal(i.Record, r); err != nil { // damaged by somebody, which must be visible
@@ -180,10 +157,10 @@ func (l *Log) Recover(ctx context.Context) error {
 			detail(r, "begun", r.Time)
 			stamp(r, time.Now())
 			r.DurationMS = 0
-			records = append(records, r)
+			change.Records = append(change.Records, r)
 			change.Ended = append(change.Ended, i.ID)
 		}
-		if _, err := l.commit(ctx, &change, records); err != nil {
+		if _, err := l.store.ChangeAudit(ctx, &change); err != nil {
 			return fmt.Errorf("record interrupted operations: %w", err)
 		}
 	}

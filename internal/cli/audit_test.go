@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,7 +11,6 @@ import (
 	"github.com/modbox/modbox/internal/api/apitest"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/cli/base"
-	"github.com/modbox/modbox/internal/retry"
 )
 
 func TestAudit(t *testing.T) {
@@ -92,23 +90,11 @@ func TestAudit(t *testing.T) {
 // time; an export of some time has no gaps all the same.
 func TestAuditExportOfATime(t *testing.T) {
 	s := apitest.New(t)
-	err := retry.Change(t.Context(), func() error { // the server also adds records
-		chain, err := s.Store.Audit.AuditChain(t.Context())
-		if err != nil {
-			return err
-		}
-		head := chain.Head
-		change := audit.Change{Head: head}
-		for _, ms := range []int{1, 3, 2, 4, 6, 5} {
-			record := fmt.Appendf(nil, `{"seq":%d,"time":"2030-01-01T00:00:00.%06dZ","action":"x","outcome":"ok","duration_ms":0}`, head.Seq+1, ms*1000)
-			hash := sha256.Sum256(append(head.Hash[:], record...))
-			change.Rows = append(change.Rows, audit.Row{Seq: head.Seq + 1, Record: record, Prev: head.Hash, Hash: hash})
-			head = audit.Point{Seq: head.Seq + 1, Hash: hash}
-		}
-		_, err = s.Store.Audit.ChangeAudit(t.Context(), &change)
-		return err
-	})
-	if err != nil {
+	var change audit.Change
+	for _, ms := range []int{1, 3, 2, 4, 6, 5} {
+		change.Records = append(change.Records, &audit.Record{Time: fmt.Sprintf("2030-01-01T00:00:00.%06dZ", ms*1000), Action: "x", Outcome: audit.OK})
+	}
+	if _, err := s.Store.Audit.ChangeAudit(t.Context(), &change); err != nil {
 		t.Fatal(err)
 	}
 	for want, args := range map[string][]string{

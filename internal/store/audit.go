@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,24 +15,26 @@ import (
 
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/page"
-	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/store/database"
 )
 
 // Audit is the audit log.
 type Audit struct{ db *database.DB }
 
-// ChangeAudit adds rows and intents to the audit log and removes intents, all in one
-// transaction. It returns the state of the log afterwards. Errors: Conflict, with nothing changed, if the
-// change has rows and the head of the log is not [audit.Change.Head].
+// ChangeAudit adds records and intents to the audit log and removes intents, all in one
+// transaction. It returns the state of the log afterwards.
 func (s *Audit) ChangeAudit(ctx context.Context, change *audit.Change) (audit.Chain, error) {
 	write := s.db.Note
 	if change.Durable {
 		write = s.db.Write
 	}
-	words := make([][]string, len(change.Rows)) // before the transaction, for which all other writers wait
-	for i, r := range change.Rows {
-		words[i] = audit.Words(r.Record)
+	words := make([][]string, len(change.Records)) // before the transaction, for which all other writers wait
+	for i, r := range change.Records {
+		text, err := json.Marshal(r)
+		if err != nil {
+			return audit.Chain{}, fmt.Errorf("change audit log: %w", err)
+		}
+		words[i] = audit.Words(text)
 	}
 	var chain audit.Chain
 	err := write(ctx, func(ctx context.Context, tx *sql.Tx) error {
@@ -46,7 +49,7 @@ func (s *Audit) ChangeAudit(ctx context.Context, change *audit.Change) (audit.Ch
 			}
 		}
 		var err error
-		chain, err = appendAudit(ctx, tx, change, words)
+		chain, err = appendAudit(ctx, tx, change.Records, words)
 		return err
 	})
 	if err != nil {
@@ -55,16 +58,17 @@ func (s *Audit) ChangeAudit(ctx context.Context, change *audit.Change) (audit.Ch
 	return chain, nil
 }
 
-// appendAudit adds the rows of a change, with the words of each, and returns the state of the log with them.
-func appendAudit(ctx context.Context, tx *sql.Tx, change *audit.Change, words [][]string) (audit.Chain, error) {
+// appendAudit adds records, with the words of each, after the newest row of the log, and returns the state of the log with them.
+func appendAudit(ctx context.Context, tx *sql.Tx, records []*audit.Record, words [][]string) (audit.Chain, error) {
 	chain, err := auditChain(ctx, tx)
-	if err != nil || len(change.Rows) == 0 {
+	if err != nil || len(records) == 0 {
 		return chain, err
 	}
-	if chain.Head != change.Head {
-		return chain, sandbox.Errorf(sandbox.Conflict, "the audit log has a record after %d, where the new records should be", change.Head.Seq)
+	rows, err := audit.Seal(chain.Head, records)
+	if err != nil {
+		return chain, err
 	}
-	for i, r := range change.Rows {
+	for i, r := range rows {
 		if _, err := tx.ExecContext(ctx, "INSERT INTO audit_records (seq, record, hash) VALUES ($1, $2, $3)", r.Seq, string(r.Record), hex.EncodeToString(r.Hash[:])); err != nil {
 			return chain, err
 		}

@@ -38,9 +38,13 @@ func TestTransferToPostgres(t *testing.T) {
 	if one, err = from.Sandboxes.SetBox(t.Context(), one.ID, "sha256:abc", []byte{0, 1, 255}); err != nil {
 		t.Fatal(err)
 	}
-	record := []byte(`{"action":"exec","object_id":"a\u0000b"}`) // of a server from before NUL was replaced
-	if _, err := from.Audit.ChangeAudit(t.Context(), &audit.Change{Rows: []audit.Row{{Seq: 1, Record: record}}}); err != nil {
+	record := &audit.Record{Action: "exec", ObjectID: "a\x00b"} // of a server from before NUL was replaced
+	if _, err := from.Audit.ChangeAudit(t.Context(), &audit.Change{Records: []*audit.Record{record}}); err != nil {
 		t.Fatal(err)
+	}
+	written, err := from.Audit.AuditRows(t.Context(), audit.Filter{})
+	if err != nil || len(written.Items) != 1 {
+		t.Fatalf("audit log: %+v, %v", written.Items, err)
 	}
 	to, err := store.OpenAt(t.Context(), storetest.At(t, filepath.Join(dir, "post.db")), store.WithKeys(keys))
 	if err != nil {
@@ -73,7 +77,7 @@ func TestTransferToPostgres(t *testing.T) {
 	if errA != nil || errB != nil || a != b {
 		t.Errorf("installations %v and %v, %v, %v, want one", a, b, errA, errB)
 	}
-	if list, err := to.Audit.AuditRows(t.Context(), audit.Filter{Action: "exec"}); err != nil || len(list.Items) != 1 || !bytes.Equal(list.Items[0].Record, record) {
+	if list, err := to.Audit.AuditRows(t.Context(), audit.Filter{Action: "exec"}); err != nil || len(list.Items) != 1 || !bytes.Equal(list.Items[0].Record, written.Items[0].Record) {
 		t.Errorf("the record with NUL: %+v, %v, want its bytes", list.Items, err)
 	}
 	before, err := from.LastSequence(t.Context(), "events")
