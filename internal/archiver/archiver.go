@@ -52,6 +52,8 @@ type Config struct {
 	Grace time.Duration
 	// After is the time after which paused sandboxes are archived; 0 for never.
 	After time.Duration
+	// Copies says that the state of each paused sandbox is also copied to the bucket, and the local files stay.
+	Copies bool
 	// Installation is the installation whose states the sweep removes.
 	Installation string
 	// Space is the space of the disk to which states are fetched; nil for a budget of its own.
@@ -66,6 +68,8 @@ type Records interface {
 	// bytes. They return the row, and change nothing when that is recorded already. Errors: NotFound; Conflict when the sandbox is not paused with that state; QuotaExceeded.
 	Archive(ctx context.Context, id sandbox.ID, saved sandbox.CheckpointID, size int64, ev sandbox.Event, a quota.Admission) (sandbox.Sandbox, error)
 	Fetched(ctx context.Context, id sandbox.ID, saved sandbox.CheckpointID, size int64, ev sandbox.Event, a quota.Admission) (sandbox.Sandbox, error) // see Archive
+	// Copied records that the state of a paused sandbox is also in the object store. It changes nothing for a state that is recorded there. Errors: as of Archive.
+	Copied(ctx context.Context, id sandbox.ID, saved sandbox.CheckpointID, size int64, at time.Time, a quota.Admission) error
 }
 
 // States are the records of stored states. Their methods are safe for concurrent use. Internal/store has them.
@@ -86,6 +90,8 @@ type States interface {
 	AddSent(ctx context.Context, ws sandbox.WorkspaceID, n int64) error
 	// ClearSent records that unused data was removed.
 	ClearSent(ctx context.Context) error
+	// Uncopied returns the states of paused sandboxes that are not recorded in the object store.
+	Uncopied(ctx context.Context) ([]sandbox.CheckpointID, error)
 	// Use returns the number of archived sandboxes, and the bytes of all stored states.
 	Use(ctx context.Context) (archived, bytes int64, err error)
 }
@@ -132,6 +138,7 @@ type Service struct {
 // call is an upload, whose callers share its result.
 type call struct {
 	workspace sandbox.WorkspaceID
+	copies    bool // the local files stay
 	done      chan struct{}
 	err       error // valid after done is closed
 }
@@ -165,15 +172,19 @@ func (s *Service) Archive(ctx context.Context, c sandbox.Caller, ref string) (sa
 	if err := b.Settled(ctx); err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	started, err := s.start(b, "asked for by "+string(c.User))
-	if err != nil {
-		return sandbox.Sandbox{}, err
-	}
-	select {
-	case <-started.done:
-		return b.Sandbox(), started.err
-	case <-ctx.Done():
-		return sandbox.Sandbox{}, ctx.Err()
+	for {
+		started, err := s.start(b, "asked for by "+string(c.User), false)
+		if err != nil {
+			return sandbox.Sandbox{}, err
+		}
+		select {
+		case <-started.done:
+		case <-ctx.Done():
+			return sandbox.Sandbox{}, ctx.Err()
+		}
+		if !started.copies { // a copy that was in progress: the next upload finds its data
+			return b.Sandbox(), started.err
+		}
 	}
 }
 
@@ -185,8 +196,9 @@ func (s *Service) supported() error {
 	return nil
 }
 
-// start starts an upload, or returns the one in progress. Errors: QuotaExceeded; Unavailable if the service closes.
-func (s *Service) start(b *box.Box, why string) (*call, error) {
+// start starts an upload, or returns the upload in progress, which may be of the other kind. With copies the local files stay. Errors:
+// QuotaExceeded; Unavailable if the service closes.
+func (s *Service) start(b *box.Box, why string, copies bool) (*call, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c := s.calls[b.ID]; c != nil {
@@ -203,10 +215,10 @@ func (s *Service) start(b *box.Box, why string) (*call, error) {
 		e.RetryAfter = time.Minute
 		return nil, e
 	}
-	c := &call{workspace: ws, done: make(chan struct{})}
+	c := &call{workspace: ws, copies: copies, done: make(chan struct{})}
 	s.calls[b.ID] = c
 	if !s.deps.Work.Go(func() {
-		c.err = s.archive(b, why)
+		c.err = s.archive(b, why, copies)
 		s.mu.Lock()
 		delete(s.calls, b.ID)
 		s.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// backlog archives the sandboxes that are paused for longer than the setting, as many at a time as there may be uploads. Workspaces take
+// backlog archives the sandboxes that are paused for longer than the setting, and copies the states of the others if the setting says so, as many at a time as there may be uploads. Workspaces take
 // turns. A single goroutine uses it, which waits for none of the uploads.
 type backlog struct {
 	s         *Service
@@ -24,6 +24,8 @@ type backlog struct {
 	tried  map[sandbox.ID]bool
 	full   map[sandbox.WorkspaceID]bool
 	failed bool
+	// uncopied are the states that are to be copied.
+	uncopied map[sandbox.CheckpointID]bool
 	// failures has the time of the last failure of each sandbox whose upload failed: they are tried after the others, because the cause may be their own.
 	failures map[sandbox.ID]time.Time
 }
@@ -38,13 +40,42 @@ type upload struct {
 func newBacklog(s *Service) *backlog {
 	return &backlog{
 		s: s, ended: make(chan upload, uploads), uploading: map[sandbox.ID]sandbox.WorkspaceID{}, lastTurn: map[sandbox.WorkspaceID]int{},
-		tried: map[sandbox.ID]bool{}, full: map[sandbox.WorkspaceID]bool{}, failures: map[sandbox.ID]time.Time{},
+		tried: map[sandbox.ID]bool{}, uncopied: map[sandbox.CheckpointID]bool{}, full: map[sandbox.WorkspaceID]bool{}, failures: map[sandbox.ID]time.Time{},
 	}
+}
+
+// look finds the states that are to be copied.
+func (l *backlog) look() {
+	if !l.s.cfg.Copies {
+		return
+	}
+	list, err := l.s.deps.States.Uncopied(l.s.ctx)
+	if err != nil {
+		if l.s.ctx.Err() == nil {
+			l.s.log.Warn("states of paused sandboxes that have no copy not found, trying again soon", "error", err)
+		}
+		return
+	}
+	clear(l.uncopied)
+	for _, id := range list {
+		l.uncopied[id] = true
+	}
+}
+
+// due reports whether something is to be done with a paused sandbox, and whether its state is copied only.
+func (l *backlog) due(sb *sandbox.Sandbox) (copies, due bool) {
+	if sb.State != sandbox.Paused || !sb.ArchivedAt.IsZero() {
+		return false, false
+	}
+	if l.s.cfg.After > 0 && time.Since(sb.PausedAt) >= l.s.cfg.After {
+		return false, true
+	}
+	return true, l.uncopied[sb.Saved]
 }
 
 // fill starts uploads while there may be more.
 func (l *backlog) fill() {
-	if l.s.cfg.After <= 0 || l.s.supported() != nil {
+	if l.s.cfg.After <= 0 && !l.s.cfg.Copies || l.s.supported() != nil {
 		return
 	}
 	for !l.failed && len(l.uploading) < uploads {
@@ -67,7 +98,7 @@ func (l *backlog) next() (first *box.Box) {
 	}
 	for _, b := range l.s.deps.Boxes() {
 		sb := b.View().Sandbox
-		if sb.State != sandbox.Paused || !sb.ArchivedAt.IsZero() || time.Since(sb.PausedAt) < l.s.cfg.After || l.full[sb.Workspace] || l.tried[b.ID] || b.Busy() {
+		if _, due := l.due(&sb); !due || l.full[sb.Workspace] || l.tried[b.ID] || b.Busy() {
 			continue
 		}
 		if _, own := l.uploading[b.ID]; own || l.s.isUploading(b.ID) {
@@ -85,12 +116,15 @@ func (l *backlog) next() (first *box.Box) {
 
 // start starts the upload of a sandbox.
 func (l *backlog) start(b *box.Box) {
-	u := upload{sandbox: b.ID, workspace: b.View().Sandbox.Workspace}
+	sb := b.View().Sandbox
+	copies, _ := l.due(&sb)
+	why := "it is paused for " + l.s.cfg.After.String()
+	u := upload{sandbox: b.ID, workspace: sb.Workspace}
 	l.tried[u.sandbox] = true
 	l.turn++
 	l.lastTurn[u.workspace] = l.turn
 	l.uploading[u.sandbox] = u.workspace
-	c, err := l.s.start(b, "it is paused for "+l.s.cfg.After.String())
+	c, err := l.s.start(b, why, copies)
 	if err == nil && !l.s.deps.Work.Go(func() {
 		<-c.done
 		u.err = c.err

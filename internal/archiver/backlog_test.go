@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -42,10 +44,13 @@ type fixture struct {
 	finish  chan struct{} // an element for the end of each upload
 	sweeps  atomic.Int32
 	endless bool // sweeps do not end before the work
+
+	mu     sync.Mutex
+	copied map[sandbox.CheckpointID]int // guarded by mu
 }
 
 func newFixture(t *testing.T) *fixture {
-	f := &fixture{t: t, work: background.New(), begun: make(chan upload, 100), finish: make(chan struct{}, 100)}
+	f := &fixture{t: t, work: background.New(), begun: make(chan upload, 100), finish: make(chan struct{}, 100), copied: map[sandbox.CheckpointID]int{}}
 	f.cfg = Config{URL: "file://" + filepath.Join(t.TempDir(), "bucket"), Grace: time.Hour, After: time.Minute, Installation: "i"}
 	saved, err := checkpoint.Open(filepath.Join(t.TempDir(), "saved"), f, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -86,7 +91,7 @@ func (f *fixture) pause(ws sandbox.WorkspaceID, n int) {
 func (f *fixture) run(do func()) {
 	f.work.Start()
 	s := New(f.cfg, Deps{
-		Records: f, States: f, Boxes: func() []*box.Box { return f.boxes }, Saved: f.saved, Driver: f,
+		Records: f, States: f, Sandboxes: f, Boxes: func() []*box.Box { return f.boxes }, Saved: f.saved, Driver: f,
 		Quotas: quota.New(quota.Config{}, f, f, slog.New(slog.DiscardHandler)), Work: f.work, Logger: slog.New(slog.NewTextHandler(f.t.Output(), nil)),
 	})
 	f.service = s
@@ -117,6 +122,16 @@ func (f *fixture) Needs(dir string) ([]string, error) {
 	return nil, nil
 }
 
+// Find implements [Sandboxes].
+func (f *fixture) Find(_ context.Context, _ sandbox.Caller, ref string) (*box.Box, sandbox.Sandbox, error) {
+	for _, b := range f.boxes {
+		if string(b.ID) == ref {
+			return b, b.View().Sandbox, nil
+		}
+	}
+	return nil, sandbox.Sandbox{}, sandbox.Errorf(sandbox.NotFound, "no sandbox %s", ref)
+}
+
 func (f *fixture) Place(string) (string, error) { return "", nil }
 
 func (f *fixture) Capabilities() driver.Capabilities { return driver.Capabilities{} }
@@ -130,6 +145,26 @@ func (f *fixture) Archive(_ context.Context, id sandbox.ID, _ sandbox.Checkpoint
 		}
 	}
 	return sandbox.Sandbox{}, sandbox.Errorf(sandbox.NotFound, "no sandbox %s", id)
+}
+
+// Copied implements [Records].
+func (f *fixture) Copied(_ context.Context, id sandbox.ID, saved sandbox.CheckpointID, _ int64, _ time.Time, _ quota.Admission) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.copied[saved]++
+	return nil
+}
+
+// Uncopied implements [States].
+func (f *fixture) Uncopied(context.Context) (list []sandbox.CheckpointID, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, b := range f.boxes {
+		if sb := b.View().Sandbox; f.copied[sb.Saved] == 0 && sb.ArchivedAt.IsZero() {
+			list = append(list, sb.Saved)
+		}
+	}
+	return list, nil
 }
 
 func (f *fixture) Any(context.Context) (bool, error) { return true, nil }
@@ -221,6 +256,62 @@ func TestBacklogHoldsUpNothing(t *testing.T) {
 	})
 }
 
+// TestBacklogCopies copies the states of sandboxes once each while they are paused, and archives those later that stay paused. The local files stay beside the copies.
+func TestBacklogCopies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.cfg.Copies, f.cfg.After = true, time.Hour
+		f.pause("a", 3)
+		for range cap(f.finish) {
+			f.finish <- struct{}{}
+		}
+		f.run(func() {
+			time.Sleep(2 * tick)
+			synctest.Wait()
+			f.mu.Lock()
+			copied := maps.Clone(f.copied)
+			f.mu.Unlock()
+			for _, b := range f.boxes {
+				sb := b.View().Sandbox
+				if copied[sb.Saved] != 1 || !sb.ArchivedAt.IsZero() {
+					t.Errorf("state %s was copied %d times, archived at %s", sb.Saved, copied[sb.Saved], sb.ArchivedAt)
+				}
+				if _, err := os.Stat(f.saved.Path(sb.ID, sb.Saved)); err != nil {
+					t.Errorf("local files of a copied state: %v", err)
+				}
+			}
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			for _, b := range f.boxes {
+				if b.View().Sandbox.ArchivedAt.IsZero() {
+					t.Errorf("sandbox %s is not archived after an hour", b.ID)
+				}
+			}
+		})
+	})
+}
+
+// TestArchiveDuringACopy archives a sandbox that is being copied.
+func TestArchiveDuringACopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.pause("a", 1)
+		f.run(func() {
+			if _, err := f.service.start(f.boxes[0], "", true); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			for range 2 {
+				f.finish <- struct{}{}
+			}
+			sb, err := f.service.Archive(t.Context(), sandbox.Caller{User: "u"}, string(f.boxes[0].ID))
+			if err != nil || sb.ArchivedAt.IsZero() || f.copied[sb.Saved] != 1 {
+				t.Errorf("archive during a copy = %+v, %v; copied %v", sb, err, f.copied)
+			}
+		})
+	})
+}
+
 // TestSweepHoldsUpNoUploads archives sandboxes beside a sweep that never ends.
 func TestSweepHoldsUpNoUploads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -252,7 +343,7 @@ func TestSlowUploadTakesASingleSlot(t *testing.T) {
 				f.pause("a", 4)
 				f.run(func() {
 					if asked {
-						if _, err := f.service.start(f.boxes[0], "asked for"); err != nil {
+						if _, err := f.service.start(f.boxes[0], "asked for", false); err != nil {
 							t.Fatal(err)
 						}
 					}
@@ -301,7 +392,7 @@ func TestStatesThatCannotBeSentHoldUpNothing(t *testing.T) {
 							t.Errorf("sandbox %d is archived: %v", i, got)
 						}
 					}
-					if err := f.service.archive(bad[0], "asked for"); name == "missing" && sandbox.CodeOf(err) != sandbox.Conflict {
+					if err := f.service.archive(bad[0], "asked for", false); name == "missing" && sandbox.CodeOf(err) != sandbox.Conflict {
 						t.Errorf("archive of a state that is missing = %v, want conflict", err)
 					}
 				})

@@ -17,7 +17,9 @@ import (
 )
 
 const (
-	tick         = time.Minute
+	tick = time.Minute
+	// copyEvery is the time between two looks for states without a copy.
+	copyEvery    = 5 * time.Second
 	sweepEvery   = time.Hour
 	collectEvery = 24 * time.Hour
 	// sweepMost bounds the states that a sweep removes; the next goes on.
@@ -31,14 +33,18 @@ func (s *Service) Run() {
 	}
 	s.deps.Work.Go(s.collectDaily) // which waits for uploads
 	s.deps.Work.Go(s.sweepHourly)  // which waits for the bucket
-	ticker := time.NewTicker(tick)
+	ticker, looks := time.NewTicker(tick), time.NewTicker(copyEvery)
 	defer ticker.Stop()
+	defer looks.Stop()
 	old := newBacklog(s)
+	old.look()
 	for {
 		old.fill()
 		select {
 		case u := <-old.ended:
 			old.end(u)
+		case <-looks.C:
+			old.look()
 		case <-ticker.C:
 			old.retry()
 		case <-s.ctx.Done():
@@ -252,11 +258,21 @@ func (s *Service) Collectors() []prometheus.Collector {
 			return float64(of(archived, bytes))
 		})
 	}
+	copies := func() float64 {
+		if !s.cfg.Copies {
+			return 0
+		}
+		ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second)
+		defer cancel()
+		list, _ := s.deps.States.Uncopied(ctx) // none when the database cannot be read
+		return float64(len(list))
+	}
 	waiting := func(of func() int) func() float64 { return func() float64 { return float64(of()) } }
 	return []prometheus.Collector{
 		s.moved.bytes, s.moved.unreadable,
 		gauge("modbox_archive_sandboxes", "Archived sandboxes.", func(n, _ int64) int64 { return n }),
 		gauge("modbox_archive_bytes", "States of archived sandboxes in the object store, and of sandboxes that were resumed or ended within archive.grace.", func(_, n int64) int64 { return n }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "modbox_archive_uncopied_sandboxes", Help: "Paused sandboxes whose state is on the disk of the server alone, with archive.copies; otherwise 0."}, copies),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "modbox_archive_uploads_waiting", Help: "Sandboxes whose upload to the object store waits for others."}, waiting(s.uploads.Waiting)),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "modbox_archive_fetches_waiting", Help: "Sandboxes whose fetch from the object store waits for others."}, waiting(s.fetches.Waiting)),
 	}

@@ -20,9 +20,9 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// archive stores the state of a paused sandbox, records that, and removes the local files. The upload does not keep others from the box: a
+// archive stores the state of a paused sandbox, records that, and removes the local files unless it only copies. The upload does not keep others from the box: a
 // resume ends it, and the record checks again.
-func (s *Service) archive(b *box.Box, why string) (err error) {
+func (s *Service) archive(b *box.Box, why string, copies bool) (err error) {
 	sb := b.Sandbox()
 	if sb.State != sandbox.Paused {
 		return notPaused(&sb)
@@ -72,7 +72,13 @@ func (s *Service) archive(b *box.Box, why string) (err error) {
 		return cause(ctx, err)
 	}
 	// The owner does not learn it: it tells which data of others the bucket has.
-	s.log.Info("state of a paused sandbox sent", "sandbox", b.ID, "checkpoint", sb.Saved, "size_bytes", st.Size(), "sent_bytes", sent.SentBytes)
+	s.log.Info("state of a paused sandbox sent", "sandbox", b.ID, "checkpoint", sb.Saved, "size_bytes", st.Size(), "sent_bytes", sent.SentBytes, "copy", copies)
+	if copies {
+		a := s.deps.Quotas.Admission(sb.Workspace)
+		return cause(ctx, s.deps.Quotas.Record(ctx, a, sb.Workspace, func(a quota.Admission) error {
+			return s.deps.Records.Copied(ctx, b.ID, sb.Saved, st.Size(), time.Now(), a)
+		}))
+	}
 	ev := sandbox.Event{Time: time.Now().UTC(), Type: sandbox.EventArchived, Message: sandbox.OneLine("its saved state was moved to the object store: " + why), Data: map[string]string{
 		"took_ms": strconv.FormatInt(time.Since(begin).Milliseconds(), 10), "size_bytes": strconv.FormatInt(st.Size(), 10),
 	}}

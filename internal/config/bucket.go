@@ -21,8 +21,9 @@ type Archive struct {
 	URL     string   `yaml:"url" doc:"Bucket of archived sandboxes: s3://bucket/prefix?region=… or file:///directory. It may be the bucket of backup.url. Empty: no sandbox can be archived."`
 	KeyFile string   `yaml:"key_file" doc:"File with the key that encrypts archived sandboxes: 32 random bytes in base64. Keep a copy elsewhere: without it they are lost. Empty: backup.key_file."`
 	After   Duration `yaml:"after" doc:"Time for which a sandbox is paused until the server archives it, with archive.url. 0: never; \"modbox archive\" archives one at any time."`
+	Copies  bool     `yaml:"copies" doc:"Whether the server also copies the state of each paused sandbox to the bucket of archive.url and keeps the local files, so that a server that takes over without the state directory can resume the sandbox (docs/operate/archive.md#copies)."`
 	Output  bool     `yaml:"output" doc:"Whether the server also stores the output of ended executions in the bucket of archive.url, so that a server that takes over without the state directory can return it (docs/operate/archive.md#output-of-executions)."`
-	Images  bool     `yaml:"images" doc:"Whether the server also stores snapshots, built and imported images and the root filesystems of archived sandboxes in the bucket of archive.url, so that a server that takes over without the state directory has them (docs/operate/archive.md#images)."`
+	Images  bool     `yaml:"images" doc:"Whether the server also stores snapshots, built and imported images and the root filesystems of archived and copied sandboxes in the bucket of archive.url, so that a server that takes over without the state directory has them (docs/operate/archive.md#images)."`
 	Grace   Duration `yaml:"grace" doc:"Time for which the state of an archived sandbox stays in the bucket after the sandbox was resumed or has ended, and an image after its removal. A backup of the database that is older finds no such state."`
 }
 

@@ -325,6 +325,10 @@ func (a *faultyArchives) Archive(ctx context.Context, id sandbox.ID, saved sandb
 	return sb, err
 }
 
+func (a *faultyArchives) Copied(ctx context.Context, id sandbox.ID, saved sandbox.CheckpointID, size int64, at time.Time, adm quota.Admission) error {
+	return a.faults.do("archives.Copied", func() error { return a.Records.Copied(ctx, id, saved, size, at, adm) })
+}
+
 func (a *faultyArchives) Fetched(ctx context.Context, id sandbox.ID, saved sandbox.CheckpointID, size int64, ev sandbox.Event, adm quota.Admission) (sb sandbox.Sandbox, err error) {
 	err = a.faults.do("archives.Fetched", func() error {
 		sb, err = a.Records.Fetched(ctx, id, saved, size, ev, adm)

@@ -79,6 +79,52 @@ func TestArchiveBesideEverythingElse(t *testing.T) {
 	}
 }
 
+// TestCopiedStateOutlivesItsDisk copies the state of a paused sandbox, by a server that is killed before it has recorded the copy, and by the next. Then it loses the disk.
+// Another server resumes the sandbox.
+func TestCopiedStateOutlivesItsDisk(t *testing.T) {
+	e := archiving(t)
+	e.cfg.Archive.Copies = true
+	s := e.prepare()
+	sent := make(chan struct{})
+	s.store.faults.on(func(_ int, call string) error {
+		if call == "archives.Copied" {
+			s.store.faults.die()
+			close(sent)
+		}
+		return nil
+	}, nil)
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sb := s.run(lifecycle.CreateRequest{Name: "s"})
+	s.write("s", "/a", "kept")
+	s.pause("s")
+	<-sent
+	s.kill()
+	s = e.start()
+	eventually(t, "the state is copied", func() bool {
+		left, err := s.store.store.Sandboxes.Archives().Uncopied(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(left) == 0
+	})
+	if got := s.get("s"); !got.ArchivedAt.IsZero() || len(e.saved(string(sb.ID))) != 1 {
+		t.Errorf("archived at %s, on the disk %v; want a copy only", got.ArchivedAt, e.saved(string(sb.ID)))
+	}
+	s.stop()
+	if err := os.RemoveAll(filepath.Join(e.cfg.CheckpointDir, string(sb.ID))); err != nil {
+		t.Fatal(err)
+	}
+	s = e.start()
+	if _, err := s.Resume(t.Context(), s.caller, "s", lifecycle.ResumeRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.readFile("s", "/a"); got != "kept" {
+		t.Errorf("file %q, want kept", got)
+	}
+}
+
 // TestCollectionBesideUploads removes unused data while sandboxes are archived again and again: neither refuses the other.
 func TestCollectionBesideUploads(t *testing.T) {
 	e := archiving(t)

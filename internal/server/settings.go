@@ -86,7 +86,7 @@ func lifecycleConfig(cfg config.Config, machine capacity.Machine, urls proxy.URL
 		MaxSnapshotBytes:   int64(cfg.Snapshot.MaxBytes),
 		SandboxURL:         urls.Sandbox,
 		Domain:             cfg.Domain,
-		Archive:            archiver.Config{URL: cfg.Archive.URL, KeyFile: cfg.Archive.KeyFile, After: cfg.Archive.After.Std(), Grace: cfg.Archive.Grace.Std()},
+		Archive:            archiver.Config{URL: cfg.Archive.URL, KeyFile: cfg.Archive.KeyFile, After: cfg.Archive.After.Std(), Copies: cfg.Archive.Copies, Grace: cfg.Archive.Grace.Std()},
 		CheckpointDir:      filepath.Join(cfg.StateDir, statedir.CheckpointsDir),
 		SpoolDir:           filepath.Join(cfg.StateDir, statedir.SpoolDir),
 	}

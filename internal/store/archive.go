@@ -23,22 +23,7 @@ func (s *Sandboxes) Archive(ctx context.Context, id sandbox.ID, saved sandbox.Ch
 		if row.SavedBytes > 0 {
 			size = row.SavedBytes
 		}
-		limits, err := effective(ctx, tx, row.Workspace, a.Limits)
-		if err != nil {
-			return row, err
-		}
-		var use quota.Use // without what is stored of this state already
-		err = tx.QueryRowContext(ctx, "SELECT coalesce(sum(size_bytes), 0) FROM archives WHERE workspace_id = $1 AND checkpoint_id <> $2", row.Workspace, saved).Scan(&use.ArchiveBytes)
-		if err != nil {
-			return row, err
-		}
-		if err := limits.AdmitsArchive(use, size); err != nil {
-			return row, err
-		}
-		at := database.Nanos(ev.Time)
-		_, err = tx.ExecContext(ctx, `INSERT INTO archives (checkpoint_id, sandbox_id, workspace_id, size_bytes, archived_at) VALUES ($1, $2, $3, $4, $5)
-			ON CONFLICT (checkpoint_id) DO UPDATE SET size_bytes = $4, archived_at = $5, released_at = 0`, saved, id, row.Workspace, size, at)
-		if err != nil {
+		if err := addArchive(ctx, tx, &row, saved, size, ev.Time, time.Time{}, a); err != nil {
 			return row, err
 		}
 		return moved(ctx, tx, id, sandbox.Change{ArchivedAt: &ev.Time, SavedBytes: &size}, ev)
@@ -61,6 +46,45 @@ func (s *Sandboxes) Fetched(ctx context.Context, id sandbox.ID, saved sandbox.Ch
 		}
 		return moved(ctx, tx, id, sandbox.Change{ArchivedAt: &time.Time{}, SavedBytes: &size}, ev)
 	})
+}
+
+// Copied records that the saved state of a paused sandbox, of size bytes unless the sandbox's row has its size, is in the object store as well. It does nothing for a state that is
+// recorded there. Errors: as of [Sandboxes.Archive].
+func (s *Sandboxes) Copied(ctx context.Context, id sandbox.ID, saved sandbox.CheckpointID, size int64, at time.Time, a quota.Admission) error {
+	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		row, err := pausedWith(ctx, tx, id, saved)
+		if err != nil || !row.ArchivedAt.IsZero() {
+			return err
+		}
+		if row.SavedBytes > 0 {
+			size = row.SavedBytes
+		}
+		// Released, because the sandbox has its state on the disk: the bytes count in the quota of the disk as well, and the copy stays while the sandbox is paused with it.
+		return addArchive(ctx, tx, &row, saved, size, at, at, a)
+	})
+	if err != nil {
+		return fmt.Errorf("record the copy of the state of sandbox %s: %w", id, err)
+	}
+	return nil
+}
+
+// addArchive adds the row of a stored state of a sandbox, unless it has one, with at and released for the times. Errors: QuotaExceeded.
+func addArchive(ctx context.Context, tx *sql.Tx, row *sandboxRow, saved sandbox.CheckpointID, size int64, at, released time.Time, a quota.Admission) error {
+	limits, err := effective(ctx, tx, row.Workspace, a.Limits)
+	if err != nil {
+		return err
+	}
+	var use quota.Use // without what is stored of this state already
+	err = tx.QueryRowContext(ctx, "SELECT coalesce(sum(size_bytes), 0) FROM archives WHERE workspace_id = $1 AND checkpoint_id <> $2", row.Workspace, saved).Scan(&use.ArchiveBytes)
+	if err != nil {
+		return err
+	}
+	if err := limits.AdmitsArchive(use, size); err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, `INSERT INTO archives (checkpoint_id, sandbox_id, workspace_id, size_bytes, archived_at, released_at) VALUES ($1, $2, $3, $4, $5, $6)
+		ON CONFLICT (checkpoint_id) DO UPDATE SET size_bytes = $4, archived_at = $5, released_at = $6`, saved, row.ID, row.Workspace, size, database.Nanos(at), database.Nanos(released))
+	return err
 }
 
 // pausedWith returns the row of a sandbox that is paused with that state. Errors: NotFound; Conflict.
@@ -88,9 +112,11 @@ func moved(ctx context.Context, tx *sql.Tx, id sandbox.ID, c sandbox.Change, ev 
 	return row, insertEvent(ctx, tx, id, ev)
 }
 
-// release records that a sandbox does not need its state in the object store any more.
+// release records that a paused sandbox does not need its state in the object store any more, from which its time there counts, also if
+// the state is on the disk as well.
 func release(ctx context.Context, tx *sql.Tx, id sandbox.ID, at time.Time) error {
-	_, err := tx.ExecContext(ctx, "UPDATE archives SET released_at = $1 WHERE sandbox_id = $2 AND released_at = 0", database.Nanos(at), id)
+	_, err := tx.ExecContext(ctx, `UPDATE archives SET released_at = $1 WHERE sandbox_id = $2
+		AND (released_at = 0 OR checkpoint_id = (SELECT saved FROM sandboxes WHERE id = $2))`, database.Nanos(at), id)
 	return err
 }
 
@@ -137,9 +163,16 @@ func (s *Archives) Stored(ctx context.Context, id sandbox.CheckpointID) (n int64
 	return n, err
 }
 
-// Images returns the digests of the root filesystems of archived sandboxes.
+// Uncopied returns the states of paused sandboxes that have no record.
+func (s *Archives) Uncopied(ctx context.Context) ([]sandbox.CheckpointID, error) {
+	return database.Column[sandbox.CheckpointID](ctx, s.db.Reader(), `SELECT saved FROM sandboxes WHERE state = 'paused' AND archived_at = 0 AND saved <> '' AND `+isLive+`
+		AND NOT EXISTS (SELECT 1 FROM archives WHERE checkpoint_id = sandboxes.saved)`)
+}
+
+// Images returns the digests of the root filesystems of sandboxes that are paused with a state in the object store.
 func (s *Archives) Images(ctx context.Context) ([]string, error) {
-	return database.Column[string](ctx, s.db.Reader(), "SELECT DISTINCT image_digest FROM sandboxes WHERE archived_at > 0 AND "+isLive)
+	return database.Column[string](ctx, s.db.Reader(), `SELECT DISTINCT image_digest FROM sandboxes
+		WHERE (archived_at > 0 OR state = 'paused' AND EXISTS (SELECT 1 FROM archives WHERE checkpoint_id = sandboxes.saved)) AND `+isLive)
 }
 
 // Any reports whether any state, output of an execution or image was stored, or anything was sent since the last ClearSent.

@@ -8,6 +8,72 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
+// TestCopiedState follows a state that is copied while its sandbox is paused, and released by the resume.
+func TestCopiedState(t *testing.T) {
+	s, ws := openStore(t)
+	now := time.Now().UTC()
+	sb := create(t, s, creation(ws, "a"))
+	ev := sandbox.Event{Sandbox: sb.ID, Time: now, Type: sandbox.EventPaused}
+	saved, size := sandbox.NewCheckpointID(), int64(1000)
+	archives := s.Sandboxes.Archives()
+	move := func(from, to sandbox.State, c sandbox.Change) {
+		t.Helper()
+		if _, err := s.Sandboxes.Transition(t.Context(), sb.ID, from, to, c, ev); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(what string, disk, archived int64, uncopied, images, released int) {
+		t.Helper()
+		use, err := s.Quotas.QuotaUse(t.Context(), ws)
+		if err != nil || use.Disk.Paused != disk || use.ArchiveBytes != archived {
+			t.Errorf("%s: paused %d, archive %d, %v, want %d and %d", what, use.Disk.Paused, use.ArchiveBytes, err, disk, archived)
+		}
+		left, err := archives.Uncopied(t.Context())
+		if err != nil || len(left) != uncopied {
+			t.Errorf("%s: states without a copy %v, %v, want %d", what, left, err, uncopied)
+		}
+		roots, err := archives.Images(t.Context())
+		if err != nil || len(roots) != images {
+			t.Errorf("%s: root filesystems %v, %v, want %d", what, roots, err, images)
+		}
+		ids, err := archives.Released(t.Context(), ws, ev.Time.Add(time.Second), 10)
+		if err != nil || len(ids) != released {
+			t.Errorf("%s: released %v, %v, want %d", what, ids, err, released)
+		}
+	}
+	move(sandbox.Provisioning, sandbox.Running, sandbox.Change{})
+	want("running", 0, 0, 0, 0, 0)
+	move(sandbox.Running, sandbox.Pausing, sandbox.Change{Saved: &saved})
+	move(sandbox.Pausing, sandbox.Paused, sandbox.Change{SavedBytes: &size})
+	want("paused", size, 0, 1, 0, 0)
+	small := quota.Admission{Limits: quota.Limits{quota.LimitArchive: 999}}
+	if err := s.Sandboxes.Copied(t.Context(), sb.ID, saved, 5, now, small); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
+		t.Errorf("copy beyond the quota = %v, want quota_exceeded", err)
+	}
+	if err := s.Sandboxes.Copied(t.Context(), sb.ID, sandbox.NewCheckpointID(), 5, now, quota.Admission{}); sandbox.CodeOf(err) != sandbox.Conflict {
+		t.Errorf("copy of another state = %v, want conflict", err)
+	}
+	for range 2 {
+		if err := s.Sandboxes.Copied(t.Context(), sb.ID, saved, 5, now, quota.Admission{}); err != nil {
+			t.Fatal(err)
+		}
+		want("copied", size, size, 0, 1, 0)
+	}
+	if forgotten, err := archives.Forget(t.Context(), saved); err != nil || forgotten {
+		t.Errorf("forget the copy of a paused sandbox = %v, %v", forgotten, err)
+	}
+	ev.Time = now.Add(time.Hour) // from which the copy stays for a time
+	move(sandbox.Paused, sandbox.Resuming, sandbox.Change{})
+	move(sandbox.Resuming, sandbox.Running, sandbox.Change{Saved: new(sandbox.CheckpointID), SavedBytes: new(int64)})
+	want("resumed", 0, size, 0, 0, 1)
+	if ids, err := archives.Released(t.Context(), ws, now.Add(time.Minute), 10); err != nil || len(ids) > 0 {
+		t.Errorf("released before the resume: %v, %v", ids, err)
+	}
+	if err := s.Sandboxes.Copied(t.Context(), sb.ID, saved, 5, now, quota.Admission{}); sandbox.CodeOf(err) != sandbox.Conflict {
+		t.Errorf("copy of a running sandbox = %v, want conflict", err)
+	}
+}
+
 // TestArchivedStateCountsUntilItIsForgotten follows a state through a sandbox's archive, fetch, archive and resume.
 func TestArchivedStateCountsUntilItIsForgotten(t *testing.T) {
 	s, ws := openStore(t)

@@ -17,14 +17,14 @@ import (
 )
 
 // TestLostControlServerS3 loses a control server with its disk. Another server, with the same database, bucket and keys, resumes
-// the archived sandbox with its process, makes a sandbox of its snapshot, and returns the output of a command.
+// the archived sandbox, and a sandbox that was only paused, with their processes, makes a sandbox of its snapshot, and returns the output of a command.
 func TestLostControlServerS3(t *testing.T) {
 	bucket, cluster := objecttest.Start(t), storetest.StartCluster(t)
 	if err := os.Chmod(cluster.Dir, 0o755); err != nil { // for the socket
 		t.Fatal(err)
 	}
 	lost, next := newStateDir(t), newStateDir(t)
-	args := []string{"--database-url", cluster.URL("postgres"), "--archive-url", bucket.URL("archive"), "--archive-output", "true", "--archive-images", "true"}
+	args := []string{"--database-url", cluster.URL("postgres"), "--archive-url", bucket.URL("archive"), "--archive-output", "true", "--archive-images", "true", "--archive-copies", "true"}
 	a, b := newControlServer(t, lost, args...), newControlServer(t, next, args...)
 	a.launch()
 	joinWorker(t, lost, a.workers, b.workers)
@@ -51,6 +51,15 @@ func TestLostControlServerS3(t *testing.T) {
 		found, _ := filepath.Glob(bucket.Path("archive/images/*/*/" + strings.TrimPrefix(snapshot.Digest, "sha256:") + ".*"))
 		return len(found) > 0 && a.metric("modbox_stored_images_waiting") == 0
 	})
+	paused, err := a.Sandboxes.Create(t.Context(), client.CreateOptions{Image: "app:v1", WaitUpTo: 5 * time.Minute})
+	if err != nil || paused.State != client.Running {
+		t.Fatalf("create: %+v, %v", paused, err)
+	}
+	other := a.counting(paused.ID)
+	otherBefore := other(a)
+	if _, err := a.Sandboxes.Pause(t.Context(), paused.ID); err != nil {
+		t.Fatal(err)
+	}
 	number := a.counting(sb.ID)
 	before := number(a)
 	if _, err := a.Sandboxes.Pause(t.Context(), sb.ID); err != nil {
@@ -61,6 +70,13 @@ func TestLostControlServerS3(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(lost, "checkpoints", sb.ID, "*")); len(left) > 0 {
 		t.Errorf("local files of an archived sandbox: %v", left)
+	}
+
+	until(t, "the state of the other sandbox is copied, and its image", func() bool {
+		return a.metric("modbox_archive_uncopied_sandboxes") == 0 && a.metric("modbox_stored_images_waiting") == 0
+	})
+	if kept, _ := filepath.Glob(filepath.Join(lost, "checkpoints", paused.ID, "*")); len(kept) != 1 {
+		t.Errorf("local files of a copied state: %v", kept)
 	}
 
 	a.end(os.Kill)
@@ -79,6 +95,11 @@ func TestLostControlServerS3(t *testing.T) {
 		t.Fatalf("resume: %+v, %v", got, err)
 	}
 	until(t, fmt.Sprintf("the number goes on from %d", before), func() bool { return number(b) > before })
+	got, err = b.Sandboxes.Resume(t.Context(), paused.ID, client.ResumeOptions{Memory: client.MemoryRequire})
+	if err != nil || got.State != client.Running {
+		t.Fatalf("resume of the sandbox that was only paused: %+v, %v", got, err)
+	}
+	until(t, fmt.Sprintf("the number of the other goes on from %d", otherBefore), func() bool { return other(b) > otherBefore })
 	child, err := b.Sandboxes.Create(t.Context(), client.CreateOptions{Snapshot: snapshot.ID, WaitUpTo: 5 * time.Minute})
 	if err != nil || child.State != client.Running {
 		t.Fatalf("create from the snapshot: %+v, %v", child, err)
@@ -102,7 +123,9 @@ func TestLostControlServerS3(t *testing.T) {
 			t.Errorf("output %q, %v, want %q", got, err, want)
 		}
 	}
-	if _, err := b.Sandboxes.Delete(t.Context(), sb.ID); err != nil {
-		t.Error(err)
+	for _, id := range []string{sb.ID, paused.ID} {
+		if _, err := b.Sandboxes.Delete(t.Context(), id); err != nil {
+			t.Error(err)
+		}
 	}
 }
