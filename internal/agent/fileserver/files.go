@@ -62,6 +62,7 @@ func save(f io.Writer, src io.Reader) (int64, error) {
 	return n, err
 }
 
+// Read serves GET /files: the content of a file, or a part of it.
 func (s *Server) Read(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	offset, err1 := strconv.ParseInt(q.Get("offset"), 10, 64)
@@ -144,6 +145,7 @@ func sendFile(w http.ResponseWriter, f *os.File, path string, length int64, all 
 	return nil
 }
 
+// Stat serves GET /files/stat: the attributes of a file or directory.
 func (s *Server) Stat(w http.ResponseWriter, r *http.Request) error {
 	p, err := s.queryPlace(r.URL.Query())
 	if err != nil {
@@ -157,6 +159,7 @@ func (s *Server) Stat(w http.ResponseWriter, r *http.Request) error {
 	return answer.JSON(w, info)
 }
 
+// List serves GET /files/list: the entries of a directory.
 func (s *Server) List(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	limit, err := strconv.Atoi(q.Get("limit"))
@@ -235,6 +238,7 @@ func firstNames(r *http.Request, d *os.File, after string, limit int) (names []s
 	return nil, false, r.Context().Err()
 }
 
+// Remove serves DELETE /files: it removes a file or a tree.
 func (s *Server) Remove(_ http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	p, err := s.queryPlace(q)

@@ -23,6 +23,7 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
+// Pack serves GET /files/archive: a file or a tree as an archive.
 func (s *Server) Pack(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	format, err := archiveFormat(q)

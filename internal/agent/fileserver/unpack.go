@@ -21,6 +21,7 @@ import (
 // Therefore all files are created through an os.Root, which no path leaves, and entries that no
 // archive of a tree contains are refused.
 
+// Unpack serves PUT /files/archive: it unpacks an archive into a directory.
 func (s *Server) Unpack(_ http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	format, err := archiveFormat(q)

@@ -31,6 +31,7 @@ const (
 		unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR | unix.IN_EXCL_UNLINK
 )
 
+// Watch serves GET /files/watch: the changes of a directory, until the client disconnects.
 func (s *Server) Watch(w http.ResponseWriter, r *http.Request) error {
 	if err := s.takeWatch(r.Context()); err != nil {
 		return err

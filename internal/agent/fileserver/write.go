@@ -48,6 +48,7 @@ func writeOptions(q url.Values) (agentapi.WriteOptions, error) {
 	return opts, nil
 }
 
+// Write serves PUT /files: it writes a file, which is whole or not there.
 func (s *Server) Write(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	opts, err := writeOptions(q)
@@ -240,6 +241,7 @@ func makeDir(t tree, name string, mode fs.FileMode, owner rootdir.Account) error
 	return t.Chmod(name, mode) // regardless of the umask
 }
 
+// MakeDir serves POST /files/mkdir.
 func (s *Server) MakeDir(_ http.ResponseWriter, r *http.Request) error {
 	var req agentapi.MkdirRequest
 	if err := answer.Decode(r, &req); err != nil {
@@ -267,6 +269,7 @@ func (s *Server) MakeDir(_ http.ResponseWriter, r *http.Request) error {
 	return p.escapes(makeDir(p.tree, p.name, mode, owner))
 }
 
+// Move serves POST /files/move: it renames a file or directory.
 func (s *Server) Move(_ http.ResponseWriter, r *http.Request) error {
 	var req agentapi.MoveRequest
 	if err := answer.Decode(r, &req); err != nil {
