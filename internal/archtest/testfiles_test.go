@@ -3,34 +3,61 @@ package archtest_test
 import (
 	"go/ast"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// namedTests are packages whose test files have the names of the source files that they test, alone or
-// with a topic: end_test.go, or record_quota_test.go for record.go. Files named harness have the
-// fixtures. A package can only be added.
-var namedTests = []string{"internal/creation", "internal/diskuse", "internal/lifecycle", "internal/teardown"}
+// unnamedTests are packages with test files that have other names than those that TestTestFilesAreNamedAfterSources permits. A package can only be removed.
+// The tests of api and cli, and of the dialect e2b, are about the packages below them, by their handlers and commands together.
+var unnamedTests = []string{
+	"internal/api", "internal/archtest", "internal/cli", "internal/dialect/e2b", "internal/driver/fleet", "internal/driver/gvisor",
+	"internal/driver/remote", "internal/egress", "internal/image",
+}
 
+// TestTestFilesAreNamedAfterSources: a test file has the name of the source file that it tests, alone or with a topic: end_test.go, or
+// record_quota_test.go for record.go. Files that have the name of the package test it as a whole, and files named harness have fixtures.
 func TestTestFilesAreNamedAfterSources(t *testing.T) {
-	for _, p := range namedTests {
-		entries, err := os.ReadDir(filepath.Join("..", "..", filepath.FromSlash(p)))
+	list := packages(t)
+	paths := make([]string, len(list))
+	for i, p := range list {
+		paths[i] = p.path
+		names, err := os.ReadDir(filepath.Join("..", "..", filepath.FromSlash(p.path)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		known := map[string]bool{"export": true, "harness": true}
-		for _, e := range entries {
-			if source, ok := strings.CutSuffix(e.Name(), ".go"); ok && !strings.HasSuffix(source, "_test") {
-				known[source] = true
+		known := map[string]bool{"export": true, "harness": true, path.Base(p.path): true}
+		var tests []string
+		for _, e := range names {
+			name, ok := strings.CutSuffix(e.Name(), ".go")
+			test, isTest := strings.CutSuffix(name, "_test")
+			switch {
+			case isTest:
+				tests = append(tests, test)
+			case ok:
+				known[name] = true
+				known[strings.SplitN(name, "_", 2)[0]] = true // process_linux.go
 			}
 		}
-		for _, e := range entries {
-			name, ok := strings.CutSuffix(e.Name(), "_test.go")
-			source, _, _ := strings.Cut(name, "_")
-			if ok && !known[source] {
-				t.Errorf("%s/%s is named after no source file of the package: there is no %s.go", p, e.Name(), source)
+		if strings.HasPrefix(p.path, "test/") || strings.HasPrefix(p.path, "bench") {
+			continue // what is tested is the server
+		}
+		bad := slices.DeleteFunc(tests, func(name string) bool { return known[name] || known[strings.SplitN(name, "_", 2)[0]] })
+		if slices.Contains(unnamedTests, p.path) {
+			if len(bad) == 0 {
+				t.Errorf("the test files of %s are named after source files: remove it from unnamedTests", p.path)
 			}
+			continue
+		}
+		for _, name := range bad {
+			t.Errorf("%s/%s_test.go is named after no source file of the package", p.path, name)
+		}
+	}
+	for _, p := range unnamedTests {
+		if !slices.Contains(paths, p) {
+			t.Errorf("unnamedTests has %s, which does not exist", p)
 		}
 	}
 }

@@ -38,7 +38,7 @@ var phrases = []phrase{
 	{regexp.MustCompile(`\b(?:is|are|was|were) (?:had|told|kept|left)\b`), "use an active verb that says what happens"},
 	{regexp.MustCompile(`\bones?(?: that| which| who| whose|'s)\b|\bones\b`), "repeat the noun"},
 	{regexp.MustCompile(`, too(?:[.,;:)]|$)`), `write "also", or nothing`},
-	{regexp.MustCompile(`(?:^|[^-\w])((?:gate|door|room|news|flight)s?\b)`), "write the term of the field: queue, lock, capacity, notification, operation"},
+	{regexp.MustCompile(`(?:^|[^-\w])((?:gate|door|room|news|flight|vault)s?\b)`), "write the term of the field: queue, lock, capacity, notification, operation"},
 	{regexp.MustCompile(`\b[Ww]hoever\b|\b[Ff]or which\b.{0,60}\bgoes\b`), "name the actor"},
 }
 

@@ -3,7 +3,6 @@ package object_test
 import (
 	"bytes"
 	"context"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -81,9 +80,7 @@ func TestS3ThatRefuses(t *testing.T) {
 	if _, err := object.Open(t.Context(), server.URL("p"), object.Options{}); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("a bucket without a store: %v, want code not_found", err)
 	}
-	if err := os.Setenv("AWS_SECRET_ACCESS_KEY", "wrong"); err != nil { // objecttest restores it
-		t.Fatal(err)
-	}
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "wrong")
 	if _, err := object.Open(t.Context(), server.URL("p"), object.Options{Create: true}); sandbox.CodeOf(err) != sandbox.Forbidden {
 		t.Errorf("wrong credentials: %v, want code forbidden", err)
 	}

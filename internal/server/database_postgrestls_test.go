@@ -113,7 +113,7 @@ func startPostgresTLS(t *testing.T) *postgresTLS {
 	return p
 }
 
-// reservePort returns a port of 127.0.0.1 that the system gives to nobody until the test ends, but that PostgreSQL can listen on,
+// reservePort returns a port of 127.0.0.1 that the system gives to nobody until the test ends, but on which a process can listen again and again,
 // because the socket that has it does not listen.
 func reservePort(t *testing.T) int {
 	t.Helper()
