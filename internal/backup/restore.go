@@ -223,11 +223,11 @@ func unpack(ctx context.Context, file, to string, o RestoreOptions) (Manifest, e
 		if err := checkName(hdr.Name); err != nil {
 			return Manifest{}, damaged(file, err)
 		}
-		into := to
-		if o.leavesOut(hdr.Name) {
-			into = ""
-		} else if into, err = need.place(hdr.Size, have, to); err != nil {
-			return Manifest{}, err
+		into := "" // nowhere
+		if !o.leavesOut(hdr.Name) {
+			if into, err = need.place(hdr.Size, have, to); err != nil {
+				return Manifest{}, err
+			}
 		}
 		got, err := extract(r, hdr, into)
 		var local *fs.PathError

@@ -48,9 +48,10 @@ func (s *server) eventsOf(ref string) (types []sandbox.EventType) {
 func TestLostSandboxGoesOnFromItsAutomaticCheckpoint(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()
-	sb := s.keeping()
+	s.keeping()
 	s.write("a", "/a", "old")
-	if sb = s.saveAutomatically(); sb.LastCheckpointAt.IsZero() {
+	sb := s.saveAutomatically()
+	if sb.LastCheckpointAt.IsZero() {
 		t.Fatal("no automatic checkpoint was made")
 	}
 	if list, err := s.Checkpoints().List(t.Context(), e.caller, "a"); err != nil || len(list) != 0 {

@@ -55,11 +55,11 @@ func public(err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &e):
-		return fmt.Errorf("%s: %s", e.Code, strings.TrimSpace(clip(err.Error())))
+		return fmt.Errorf("%s: %s", string(e.Code), strings.TrimSpace(clip(err.Error())))
 	case errors.Is(err, client.Ended):
-		return fmt.Errorf("%s: %w", client.Ended, err)
+		return fmt.Errorf("%s: %w", string(client.Ended), err)
 	}
-	return fmt.Errorf("%s: %w", client.Unavailable, err)
+	return fmt.Errorf("%s: %w", string(client.Unavailable), err)
 }
 
 // answer returns a value as JSON.

@@ -57,12 +57,12 @@ func (s *server) fill(n int) {
 
 // copyRows copies the rows of a sandbox for each of the numbers.
 func copyRows(ctx context.Context, tx *sql.Tx, table, key, id string, first, last int) error {
-	rows, err := tx.QueryContext(ctx, "SELECT * FROM "+table+" LIMIT 0")
+	rows, err := tx.QueryContext(ctx, "SELECT * FROM "+table+" LIMIT 0") //nolint:rowserrcheck // there are no rows
 	if err != nil {
 		return err
 	}
 	columns, err := rows.Columns()
-	if err := rows.Close(); err != nil {
+	if err := rows.Close(); err != nil { //nolint:sqlclosecheck // before the next statement
 		return err
 	}
 	if err != nil {

@@ -113,7 +113,7 @@ func TestSSHCommands(t *testing.T) {
 		out, err := c.Output()
 		if err != nil {
 			var stderr []byte
-			if exit, ok := err.(*exec.ExitError); ok { //nolint:errorlint // as Output returns it
+			if exit, ok := err.(*exec.ExitError); ok { // as Output returns it
 				stderr = exit.Stderr
 			}
 			t.Fatalf("%v: %v, %s", c.Args, err, stderr)

@@ -73,7 +73,7 @@ func packNPM(ctx context.Context, spec npmSpec, dir string) (string, error) {
 	}
 	found, err := filepath.Glob(filepath.Join(dir, "*.tgz"))
 	if err != nil || len(found) != 1 {
-		return "", fmt.Errorf("fetch %s: npm left %d archives, not 1 (%v)", id, len(found), err)
+		return "", fmt.Errorf("fetch %s: npm left %d archives, not 1 (%v)", id, len(found), err) //nolint:errorlint // it may be nil
 	}
 	if err := checkIntegrity(found[0], spec.Integrity); err != nil {
 		return "", fmt.Errorf("fetch %s: %w", id, err)

@@ -109,7 +109,7 @@ func TestSameStatementTwiceAtOnce(t *testing.T) {
 		if !outer.Next() || outer.Scan(&word) != nil || word != "b" {
 			t.Errorf("outer query after the inner: %q, %v", word, outer.Err())
 		}
-		if err := errors.Join(outer.Close(), outer.Close()); err != nil {
+		if err := errors.Join(outer.Close(), outer.Close()); err != nil { //nolint:sqlclosecheck // the test is about closing twice
 			t.Error(err)
 		}
 	}
@@ -149,7 +149,7 @@ func TestSettingsChangeEachTime(t *testing.T) {
 func TestKeptStatementsSeeChangesOfTheSchema(t *testing.T) {
 	db, _ := opened(t)
 	columns := func() []string {
-		rows, err := db.QueryContext(t.Context(), "SELECT * FROM words")
+		rows, err := db.QueryContext(t.Context(), "SELECT * FROM words") //nolint:rowserrcheck // no row is read
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -148,7 +148,7 @@ func (t transferTable) copy(ctx context.Context, source *sql.Tx, conn *sql.Conn,
 	if _, err := tx.ExecContext(ctx, "ALTER TABLE "+t.name+" DISABLE TRIGGER USER"); err != nil {
 		return 0, err
 	}
-	rows, err := source.QueryContext(ctx, "SELECT "+strings.Join(t.columns, ", ")+" FROM "+t.name)
+	rows, err := source.QueryContext(ctx, "SELECT "+strings.Join(t.columns, ", ")+" FROM "+t.name) //nolint:rowserrcheck // copiedRows asks for it
 	if err != nil {
 		return 0, err
 	}

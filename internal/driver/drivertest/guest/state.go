@@ -79,7 +79,7 @@ func loopback() (net.Conn, error) {
 func checkFile(f *os.File, want string) error {
 	got := make([]byte, len(want))
 	if _, err := f.ReadAt(got, 0); err != nil || string(got) != want {
-		return fmt.Errorf("the removed file holds %q: %v", got, err)
+		return fmt.Errorf("the removed file holds %q: %v", got, err) //nolint:errorlint // it may be nil
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func checkConn(c net.Conn, want string) error {
 		return err
 	}
 	if _, err := io.ReadFull(c, got); err != nil || string(got) != want {
-		return fmt.Errorf("the connection brought %q: %v", got, err)
+		return fmt.Errorf("the connection brought %q: %v", got, err) //nolint:errorlint // it may be nil
 	}
 	return nil
 }
