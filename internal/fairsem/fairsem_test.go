@@ -328,3 +328,28 @@ func TestWaitIsBounded(t *testing.T) {
 		mustTake(t, places, "c")()
 	})
 }
+
+// TestPlaceOfACallerThatGivesUp: a place that comes at the moment in which a caller gives up goes back.
+func TestPlaceOfACallerThatGivesUp(t *testing.T) {
+	places := New(1)
+	gone := 0
+	for range 100 { // chance decides which comes first
+		first := mustTake(t, places, "a")
+		ctx, cancel := context.WithCancel(t.Context())
+		release, err := places.Acquire(ctx, "a", func() {
+			cancel()
+			first()
+		})
+		if err == nil {
+			release()
+			continue
+		}
+		gone++
+		if used := places.Used(); used != 0 {
+			t.Fatalf("%d places are used after the only caller gave up: %v", used, err)
+		}
+	}
+	if gone == 0 {
+		t.Error("no caller gave up")
+	}
+}

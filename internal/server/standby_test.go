@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -70,15 +69,8 @@ type replica struct {
 	log      *os.File
 }
 
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
+// freeAddress returns an address that a process can listen on, also again and again until the test ends.
+func freeAddress(t *testing.T) string { return fmt.Sprintf("127.0.0.1:%d", reservePort(t)) }
 
 // newReplica returns a server that is not running yet.
 func newReplica(t *testing.T, name, stateDir, databaseURL string) *replica {

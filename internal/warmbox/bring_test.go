@@ -117,3 +117,13 @@ func TestBlankBoxesGetTheLikelyImage(t *testing.T) {
 		want("of a box that has left the pool", received(d.ended), "third often")
 	})
 }
+
+// TestMayFurnish: a blank box gets any image for which its host has space, also an image that cannot be read: the create says why.
+func TestMayFurnish(t *testing.T) {
+	for digest, want := range map[string]bool{"small": true, "huge": false, "gone": true} {
+		k := New(Config{}, Deps{Images: maker{}, Driver: bringer{}, Work: background.New()})
+		if got := k.mayFurnish(t.Context(), pool.Kind{Digest: digest}); got != want {
+			t.Errorf("mayFurnish(%s) = %v, want %v", digest, got, want)
+		}
+	}
+}

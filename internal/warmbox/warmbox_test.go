@@ -140,6 +140,9 @@ func (maker) StandingKinds(context.Context) []pool.Kind { return nil }
 func (maker) Lookup(context.Context, string) (spec.Image, error) { return spec.Image{}, nil }
 
 func (maker) Resolve(_ context.Context, digest string) (spec.Image, string, error) {
+	if digest == "gone" {
+		return spec.Image{}, "", sandbox.Errorf(sandbox.NotFound, "there is no image gone")
+	}
 	return spec.Image{}, digest, nil
 }
 

@@ -351,6 +351,13 @@ func TestPoolGivesWayToSuppliedWorkers(t *testing.T) {
 	s.wantNone(t)
 }
 
+// TestMayFurnishWithoutASupplier checks that blank boxes on workers that stay get any file.
+func TestMayFurnishWithoutASupplier(t *testing.T) {
+	if r := newRig(t, brief, gib); !r.driver().MayFurnish(rootfs) {
+		t.Error("blank boxes get no files, although their workers have stores of files")
+	}
+}
+
 // TestFilesOfThePoolWithASupplier checks that files without a box are sent to no worker: only workers without boxes could have them.
 func TestFilesOfThePoolWithASupplier(t *testing.T) {
 	r, _ := newSupplied(t)
@@ -378,6 +385,9 @@ func TestSpaceForFiles(t *testing.T) {
 	}
 	if r.driver().MayFurnish(rootfs) {
 		t.Error("blank boxes get files for which their workers have no space")
+	}
+	if !r.driver().MayFurnish(rootfs + ".gone") {
+		t.Error("the caller does not learn at the Stage what is wrong with a file")
 	}
 	r.furnishMax = info.Size()
 	if !r.reopen(t, r.driver()).MayFurnish(rootfs) {
