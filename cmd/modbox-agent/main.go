@@ -56,22 +56,23 @@ func run(address string, layers int, mounts []string) error {
 	isInit := os.Getpid() == 1
 	agent.Harden()
 	debug.SetMemoryLimit(agent.MemoryTarget)
+	blank := isInit && layers == 0 && len(mounts) > 0
 	if isInit {
-		if err := agent.Confine(); err != nil {
-			return err
-		}
 		if layers > 0 {
 			if err := agent.ComposeRoot(layers, mounts); err != nil {
 				return err
 			}
 		}
 		agent.PrepareSystem(log)
+		// A blank box has its root made later.
+		if err := agent.Confine(blank); err != nil {
+			return err
+		}
 	}
 	l, err := agent.Listen(address)
 	if err != nil {
 		return err
 	}
-	blank := isInit && layers == 0 && len(mounts) > 0
 	a := agent.New(agent.Options{Version: version, Init: isInit, Blank: blank, Mounts: mounts, Log: log})
 	if isInit {
 		handover, err := agent.Handover(os.Stdin)

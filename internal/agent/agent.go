@@ -78,7 +78,6 @@ type Agent struct {
 	mu         sync.Mutex
 	config     agentapi.Config // guarded by mu
 	configured bool            // guarded by mu
-	assigned   bool            // guarded by mu; it was configured for a sandbox
 	main       *process        // guarded by mu; nil when there is none
 }
 

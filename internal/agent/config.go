@@ -35,23 +35,13 @@ func (a *Agent) configure(_ http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	a.mu.Lock()
-	first, assign := !a.configured, !a.assigned && !cfg.Unassigned
+	first := !a.configured
 	a.config, a.configured = cfg, true
 	a.mu.Unlock()
 	if cfg.Hostname != "" && (a.opts.Init || a.opts.Root != "") {
 		if err := a.setHostname(cfg.Hostname); err != nil {
 			a.log.Warn("host name not set", "hostname", cfg.Hostname, "error", err)
 		}
-	}
-	if assign {
-		if a.opts.Init {
-			if err := setAdmin(false); err != nil {
-				return err
-			}
-		}
-		a.mu.Lock()
-		a.assigned = true
-		a.mu.Unlock()
 	}
 	if !first || len(cfg.Main) == 0 {
 		return nil

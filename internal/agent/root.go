@@ -44,6 +44,9 @@ func (a *Agent) furnish(layers int) error {
 	if err := ComposeRoot(layers, a.opts.Mounts); err != nil {
 		return err
 	}
+	if err := Confine(false); err != nil {
+		return err
+	}
 	a.furnished = true
 	return nil
 }

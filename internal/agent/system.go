@@ -71,23 +71,25 @@ func mountTerminals() error {
 	return unix.Mount("devpts", "/dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
 }
 
-// Confine keeps other processes from inheriting CAP_SYS_ADMIN, which an init may have for setting
-// the host name. It must succeed before any process is started.
-func Confine() error { return setAdmin(true) }
+// admin is the bit of CAP_SYS_ADMIN, which an init has for making its root.
+const admin = 1 << unix.CAP_SYS_ADMIN
 
-// setAdmin keeps all threads of the process from passing on CAP_SYS_ADMIN; with keep false it also
-// removes the capability from them.
-func setAdmin(keep bool) error {
+// Confine gives up CAP_SYS_ADMIN; with keep it only keeps other processes from inheriting the capability. It must
+// succeed before any process is started.
+func Confine(keep bool) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var sets [2]unix.CapUserData
 	if err := unix.Capget(&header, &sets[0]); err != nil {
 		return fmt.Errorf("read capabilities: %w", err)
 	}
-	const admin = 1 << unix.CAP_SYS_ADMIN
+	before := sets[0]
 	sets[0].Inheritable &^= admin
 	if !keep {
 		sets[0].Effective &^= admin
 		sets[0].Permitted &^= admin
+	}
+	if sets[0] == before { // all threads have the same; the call wakes each of them
+		return nil
 	}
 	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&sets[0])), 0)
 	if errno != 0 {

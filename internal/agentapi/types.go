@@ -61,8 +61,8 @@ type Config struct {
 	// Restored is whether the sandbox was just restored: connections made before this one have no
 	// peer any more, and are closed.
 	Restored bool `json:"restored,omitempty"`
-	// Unassigned is whether the box belongs to no sandbox yet: the agent can still set a host name with a later
-	// configuration.
+	// Unassigned is whether the box belongs to no sandbox yet. Agents of earlier versions, which workers may have, must know it, or they
+	// could not set a host name with a later configuration.
 	Unassigned bool `json:"unassigned,omitempty"`
 	// Layers is the number of mounted layers from which the agent must first compose the root of a sandbox that
 	// was started without an image, see driver.Furnisher. 0 for all other sandboxes.

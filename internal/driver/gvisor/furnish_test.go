@@ -55,6 +55,9 @@ func TestFurnishedBoxes(t *testing.T) {
 				t.Fatalf("Configure: %v", err)
 			}
 			same := r.start(t, newSpec(res))
+			if got, want := g.must(capabilities), same.must(capabilities); got != want {
+				t.Errorf("capabilities in the box:\n%s\nwant, as in another:\n%s", got, want)
+			}
 			const limits = "df -k / /tmp /dev/shm /dev | awk '{print $2, $NF}'; awk '{print $2, $3, $4}' /proc/mounts | sed 's/ifd=[0-9]*/ifd=N/' | sort; awk '/^MemTotal/ {print $2}' /proc/meminfo; ls -A / | sort"
 			if got, want := g.must(limits), same.must(limits); got != want {
 				t.Errorf("in the box:\n%s\nwant, as in another:\n%s", got, want)

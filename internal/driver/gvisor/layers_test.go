@@ -322,6 +322,9 @@ func TestLayersWithTheNameOfAFrame(t *testing.T) {
 	g.must("mkdir /.modbox-frame; echo kept > /.modbox-frame/kept; echo file > /.modbox-frame-")
 	root, _ := s.commit(s.base(), r.written(t, g.id), true)
 	g = r.start(t, specOf(root, onDisk))
+	if got, want := g.must(capabilities), r.start(t, specOf(s.base(), onDisk)).must(capabilities); got != want {
+		t.Errorf("capabilities in the box:\n%s\nwant, as in a box without layers:\n%s", got, want)
+	}
 	if got := g.must("cat /.modbox-frame/kept /.modbox-frame-; ls -A / | grep -c modbox-frame"); got != "kept\nfile\n2" {
 		t.Errorf("the box has %q", got)
 	}

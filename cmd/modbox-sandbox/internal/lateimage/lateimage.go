@@ -37,7 +37,7 @@ func Register() error {
 // wrap returns the mount system call with the type.
 func wrap(mount kernel.SyscallFn) kernel.SyscallFn {
 	return func(t *kernel.Task, sysno uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
-		// The agent alone has this capability, until it is configured.
+		// Only the agent of a box whose root it makes has this capability, until then.
 		if args[2].Pointer() == 0 || !t.HasRootCapability(linux.CAP_SYS_ADMIN) {
 			return mount(t, sysno, args)
 		}

@@ -26,10 +26,9 @@ var capabilities = []string{
 	"CAP_NET_BIND_SERVICE", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
 }
 
-// agentCapabilities are additional capabilities of the agent: it sets the host name of a box that was
-// made before its sandbox was known, and makes the root of a framed box. The agent
-// prevents that other processes inherit them, see agent.Confine.
-var agentCapabilities = []string{"CAP_SYS_ADMIN"}
+// rootMaking are additional capabilities of an agent that makes the root of its box. The agent prevents that other
+// processes inherit them, see agent.Confine.
+var rootMaking = []string{"CAP_SYS_ADMIN"}
 
 var hostnamePattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`) })
 
@@ -86,7 +85,7 @@ func ociSpec(s driver.Spec, agentImage string, l layer.Layout) *specs.Spec {
 			Args: []string{agentimage.Path}, // PID 1
 			Cwd:  "/",
 			Capabilities: &specs.LinuxCapabilities{
-				Bounding: capabilities, Effective: capabilities, Permitted: capabilities, Inheritable: agentCapabilities,
+				Bounding: capabilities, Effective: capabilities, Permitted: capabilities,
 			},
 			Rlimits: []specs.POSIXRlimit{
 				{Type: "RLIMIT_NPROC", Soft: uint64(s.MaxProcesses), Hard: uint64(s.MaxProcesses)},
@@ -112,6 +111,7 @@ func ociSpec(s driver.Spec, agentImage string, l layer.Layout) *specs.Spec {
 // it is configured.
 func framed(spec *specs.Spec, frame string, layers []string, plainTmp bool) {
 	spec.Annotations["dev.gvisor.spec.rootfs.source"] = frame
+	spec.Process.Capabilities.Inheritable = rootMaking
 	moved := []string{"/proc", "/sys", "/dev", agentimage.Mount}
 	if !plainTmp {
 		moved = append(moved, "/tmp")
