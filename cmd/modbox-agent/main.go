@@ -1,3 +1,7 @@
+// Go would name each of its mappings for debuggers, by a system call.
+//
+//go:debug decoratemappings=0
+
 // Command modbox-agent runs inside every sandbox as its first process and answers
 // the host. See package agent. As "modbox-agent kernels" it is the supervisor of
 // interpreters, an ordinary process; see package kernel. As "modbox-agent sftp" it serves
@@ -58,6 +62,9 @@ func run(address string, layers int, mounts []string) error {
 	debug.SetMemoryLimit(agent.MemoryTarget)
 	blank := isInit && layers == 0 && len(mounts) > 0
 	if isInit {
+		if err := agent.LeaveChildrenSilent(); err != nil {
+			return err
+		}
 		if layers > 0 {
 			if err := agent.ComposeRoot(layers, mounts); err != nil {
 				return err

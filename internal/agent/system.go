@@ -29,6 +29,19 @@ func Harden() {
 	}()
 }
 
+// LeaveChildrenSilent makes the ends of children send no signal: the reaper waits for them. For each signal gVisor would wake
+// another thread of the process, whose handler drops the signal. The default action does the same without a thread; to ignore the
+// signal would leave the reaper no children to wait for.
+func LeaveChildrenSilent() error {
+	var byDefault [4]uint64 // struct sigaction of the kernel
+	const setSize = 8
+	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGCHLD), uintptr(unsafe.Pointer(&byDefault)), 0, setSize, 0, 0)
+	if errno != 0 {
+		return fmt.Errorf("leave the signals of children to the system: %w", errno)
+	}
+	return nil
+}
+
 // PrepareSystem sets up what an init must provide: the loopback interface and pseudo-terminals. It
 // logs what the sandbox does not permit.
 func PrepareSystem(log *slog.Logger) {

@@ -102,7 +102,10 @@ func parseNumber(s string) (uint32, error) {
 	return uint32(n), err
 }
 
+// own are the ids of this process, which it does not change. Each system call costs 10 µs in gVisor.
+var own = Account{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
+
 // Current reports whether this process already runs as the account.
 func (a Account) Current() bool {
-	return os.Geteuid() == int(a.UID) && os.Getegid() == int(a.GID)
+	return own.UID == a.UID && own.GID == a.GID
 }
