@@ -1,6 +1,6 @@
 // Command modbox-sandbox is the process of a sandbox. Package driver/gvisor starts it once per box;
 // it is gVisor's own "boot" and, as its helper, "umount", chosen by the arguments. Of Modbox it has only
-// what the packages hostname, initguard and lateimage add to system calls: a guest that breaks into it finds no other code and no
+// what the packages earlyclock, hostname, initguard and lateimage add to system calls: a guest that breaks into it finds no other code and no
 // data of ours.
 package main
 
@@ -17,6 +17,7 @@ import (
 	"gvisor.dev/gvisor/runsc/cmd/util"
 
 	"github.com/modbox/modbox/cmd/modbox-sandbox/internal/cpufeatures"
+	"github.com/modbox/modbox/cmd/modbox-sandbox/internal/earlyclock"
 	"github.com/modbox/modbox/cmd/modbox-sandbox/internal/hostname"
 	"github.com/modbox/modbox/cmd/modbox-sandbox/internal/initguard"
 	"github.com/modbox/modbox/cmd/modbox-sandbox/internal/lateimage"
@@ -48,7 +49,7 @@ func main() {
 	umounter.Register()
 	tracepoints.LeaveOut()
 	cpufeatures.Initialize()
-	if err := errors.Join(hostname.Register(), initguard.Register(), lateimage.Register()); err != nil {
+	if err := errors.Join(earlyclock.Register(), hostname.Register(), initguard.Register(), lateimage.Register()); err != nil {
 		panic(err) // tests of every build start boxes
 	}
 	cli.Run(nil, map[util.SubCommand]string{
