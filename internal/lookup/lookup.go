@@ -149,6 +149,19 @@ func (f *Finder[E]) wait(ctx context.Context, c sandbox.Caller, ref string, want
 	}
 }
 
+// LetStart waits until no sandbox is being started, or until ctx ends: a server that ends would leave such a sandbox to the next, which ends it.
+func (f *Finder[E]) LetStart(ctx context.Context) {
+	for _, b := range f.index.Boxes() {
+		for v := b.View(); v.Sandbox.State == sandbox.Provisioning; v = b.View() {
+			select {
+			case <-v.Changed:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
 // Reached reports whether a sandbox in the state will not come closer to want by waiting.
 func Reached(state, want sandbox.State) bool {
 	at := func(s sandbox.State) int { return slices.Index(sandbox.States, s) }

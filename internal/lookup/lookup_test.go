@@ -1,8 +1,12 @@
 package lookup
 
 import (
+	"context"
 	"testing"
 
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/background"
+	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -27,4 +31,54 @@ func TestReached(t *testing.T) {
 			t.Errorf("Reached(%s, %s) = %v, want %v", tc.state, tc.want, got, tc.reached)
 		}
 	}
+}
+
+// entry is a box without anything of its own.
+type entry struct{ *box.Box }
+
+// TestLetStart checks that it waits for all sandboxes that are being started, for no others, and no longer than its context permits.
+func TestLetStart(t *testing.T) {
+	index := box.NewIndex[*entry]()
+	group := background.New()
+	t.Cleanup(group.Cancel)
+	record := func(e *entry, state sandbox.State) *entry {
+		e.Lock()
+		defer e.Unlock()
+		e.Set(sandbox.Sandbox{ID: e.ID, Name: string(e.ID), HostLabel: string(e.ID), State: state})
+		index.Register(e)
+		return e
+	}
+	add := func(id sandbox.ID, state sandbox.State) *entry {
+		e := &entry{box.New(group, id, agentapi.NewMemory(1<<20).NewClient(nil))}
+		index.Reserve(e)
+		return record(e, state)
+	}
+	f := New[*entry](t.Context(), index, nil, nil)
+	f.LetStart(t.Context()) // none
+	add("sbx_running", sandbox.Running)
+	add("sbx_paused", sandbox.Paused)
+	f.LetStart(t.Context())
+	first, second := add("sbx_1", sandbox.Provisioning), add("sbx_2", sandbox.Provisioning)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		f.LetStart(t.Context())
+	}()
+	waits := func() {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		f.LetStart(ctx)
+		select {
+		case <-ended:
+			t.Error("LetStart() has returned while a sandbox is being started")
+		default:
+		}
+	}
+	waits()
+	record(first, sandbox.Provisioning) // another change
+	record(first, sandbox.Running)
+	waits()
+	record(second, sandbox.Destroying)
+	<-ended
 }

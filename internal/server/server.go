@@ -59,6 +59,9 @@ const (
 	// closeTimeout bounds the end of the background work after requests have ended. With
 	// http.drain_timeout and the exports of [exportTimeout] it fits into TimeoutStopSec of the systemd unit.
 	closeTimeout = 30 * time.Second
+	// startLimit bounds the time for which a server that ends lets sandboxes start, after requests have ended. With [handoverLimit] and a takeover it
+	// fits into [forward.HoldTime], for which requests wait at standbys.
+	startLimit = 6 * time.Second
 )
 
 // Options determine how a server starts.
@@ -88,6 +91,8 @@ type Server struct {
 	ssh       *sshListener
 	tls       *encryption
 	console   string // its URL; "" for none
+	// letStart waits for sandboxes that are being started.
+	letStart func(context.Context)
 	// release undoes what Start did, last first.
 	release func()
 }
@@ -177,7 +182,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if err := p.openMetrics(ctx, cfg, log, &cu); err != nil { // last, so that its last export has the metrics of all parts
 		return nil, err
 	}
-	s := &Server{cfg: cfg, log: log, version: o.Version, listener: clients.Listen(l), disk: p.disk, store: p.store, lost: p.lost, ssh: shell, tls: encrypted, console: cfg.Console.At(p.urls.Server()), http: httpServer(front, clients, log), meanwhile: meanwhile, leader: p.lead(cfg, front, shell, clients, log)}
+	s := &Server{cfg: cfg, log: log, version: o.Version, listener: clients.Listen(l), disk: p.disk, store: p.store, lost: p.lost, ssh: shell, tls: encrypted, console: cfg.Console.At(p.urls.Server()), http: httpServer(front, clients, log), meanwhile: meanwhile, leader: p.lead(cfg, front, shell, clients, log), letStart: p.Lifecycle.LetStart}
 	s.http.TLSConfig = encrypted.config
 	s.http.RegisterOnShutdown(p.Lifecycle.Quotas().StopWaiting) // requests that wait for quota end at once
 	s.http.RegisterOnShutdown(shell.end)
@@ -448,6 +453,9 @@ func (s *Server) Run(ctx context.Context) error {
 		s.log.Warn("requests were cut off", "error", err)
 		s.close()
 	}
+	starts, cancel := context.WithTimeout(context.WithoutCancel(ctx), startLimit)
+	defer cancel()
+	s.letStart(starts)
 	return nil
 }
 

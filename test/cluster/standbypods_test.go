@@ -17,6 +17,7 @@ func TestStandbysWithPods(t *testing.T) {
 	removeWorkersFirst(t, s.namespace)
 	permitDisks(t)
 	t.Run("takeovers", s.takeovers)
+	t.Run("update", s.update)
 	t.Run("crash", s.crash)
 }
 
