@@ -174,6 +174,9 @@ func (a *Authenticator) forget() {
 	})
 }
 
+// Recheck makes the Authenticator look into the store again, after a change that it may not have made itself.
+func (a *Authenticator) Recheck() { a.forget() }
+
 // forgetToken removes a token from the cache.
 func (a *Authenticator) forgetToken(hash account.TokenHash) {
 	a.drop(func() {

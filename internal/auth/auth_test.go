@@ -242,6 +242,17 @@ func TestCacheEnds(t *testing.T) {
 			t.Errorf("%d lookups for 10 requests, want 1", m.lookups)
 		}
 		m.tokens = nil // revoked by another server
+		changed := a.Changed()
+		a.Recheck()
+		<-changed
+		if err := ask(); sandbox.CodeOf(err) != sandbox.Unauthenticated {
+			t.Errorf("after a look at the store again: %v", err)
+		}
+		m.tokens = map[account.TokenHash]account.Token{auth.Hash(secret): {ID: "1", Hash: auth.Hash(secret), User: "u", Workspace: "w"}}
+		if err := ask(); err != nil {
+			t.Fatal(err)
+		}
+		m.tokens = nil
 		time.Sleep(auth.CacheTime + time.Second)
 		if err := ask(); sandbox.CodeOf(err) != sandbox.Unauthenticated {
 			t.Errorf("after the cache time: %v", err)

@@ -161,11 +161,27 @@ func NoFileBackup(cfg config.Config) error {
 }
 
 const (
-	// databaseCheck is the interval at which the server finds out that another has taken its database.
+	// databaseCheck is the interval at which the server finds out that another has taken its database, or has changed rights in it.
 	databaseCheck = 5 * time.Second
 	// databasePatience bounds each check of a database that does not answer.
 	databasePatience = 10 * time.Second
 )
+
+// watchRights makes the services notice changes of rights that other processes make in the database.
+func (p *parts) watchRights(ctx context.Context, log *slog.Logger, cu *cleanup.Cleanup) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var task sync.WaitGroup
+	task.Go(func() {
+		p.store.WatchRights(ctx, databaseCheck, func() {
+			p.Auth.Recheck()
+			p.SSHKeys.Recheck()
+		}, log)
+	})
+	cu.Add(func() {
+		cancel()
+		task.Wait()
+	})
+}
 
 // watchDatabase finds out, also without requests, that another server has taken the PostgreSQL database. With a limit, the server
 // ends when its database could not be written for so long.

@@ -328,6 +328,7 @@ func (p *parts) open(ctx context.Context, cfg config.Config, accept bool, log *s
 		return err
 	}
 	cu.Add(p.Close)
+	p.watchRights(ctx, log, cu)
 	p.lifecycle.Store(p.Lifecycle)
 	return nil
 }

@@ -175,6 +175,9 @@ func (k *Keys) Delete(ctx context.Context, id auth.Identity, ref string) error {
 // before it checks a key knows when to check again.
 func (k *Keys) Changed() <-chan struct{} { return k.changed.Wait() }
 
+// Recheck makes callers of Changed check again, after a change that another process may have made.
+func (k *Keys) Recheck() { k.changed.Send() }
+
 // Find returns the record of a key that a client has proven to have. Errors: NotFound.
 func (k *Keys) Find(ctx context.Context, public ssh.PublicKey) (account.SSHKey, error) {
 	if Check(public) != nil {

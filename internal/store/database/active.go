@@ -70,14 +70,11 @@ func follow(ctx context.Context, p Postgres, report func(Active)) error {
 	if err != nil {
 		return err
 	}
-	conn, err := pgx.ConnectConfig(ctx, config)
+	conn, err := listen(ctx, config, activeChannel)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // nothing is written
-	if _, err := conn.Exec(ctx, "LISTEN "+activeChannel); err != nil {
-		return err
-	}
 	for last := (*Active)(nil); ; {
 		a, err := readActive(ctx, conn, p.StatementTimeout+p.ConnectTimeout)
 		if err != nil {
@@ -91,6 +88,18 @@ func follow(ctx context.Context, p Postgres, report func(Active)) error {
 			return err
 		}
 	}
+}
+
+// listen returns a new connection that gets the notifications of a channel.
+func listen(ctx context.Context, config *pgx.ConnConfig, channel string) (*pgx.Conn, error) {
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
+		return nil, errors.Join(err, conn.Close(context.WithoutCancel(ctx)))
+	}
+	return conn, nil
 }
 
 // readActive reads the row of the active server.

@@ -57,6 +57,7 @@ var fixtures = []string{
 	`INSERT INTO workers (id, name, key_digest, state, address, version, memory_bytes, cores, joined_at, seen_at) VALUES ('worker-A', 'a', 'ff', 'ready', '', '', 1, 1, 1, 1)`,
 	`INSERT INTO stored_files (digest, content, size_bytes, workspace_id, stored_by) VALUES ('sha256:a', 'a', 1, 'w', 'i')`,
 	`UPDATE installation SET generation = 7`,
+	`UPDATE rights_changes SET changes = 7`,
 	`DELETE FROM quota_use WHERE workspace_id = ''`, // a trigger has added the other row
 }
 

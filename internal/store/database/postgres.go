@@ -118,6 +118,7 @@ func openPostgres(ctx context.Context, p Postgres, serves bool) (_ *DB, err erro
 	if err != nil {
 		return nil, err
 	}
+	e.listener = read
 	if !serves {
 		patience = p.ConnectTimeout
 	}
@@ -209,8 +210,9 @@ type pgEngine struct {
 	// durable is the value of synchronous_commit for writes.
 	durable  string
 	warnings []string
-	last     int64 // the mark of the last transaction; used by the leader of a batch alone
-	takenErr error // final when taken is closed
+	listener *pgx.ConnConfig // of connections that get notifications
+	last     int64           // the mark of the last transaction; used by the leader of a batch alone
+	takenErr error           // final when taken is closed
 	taken    chan struct{}
 }
 

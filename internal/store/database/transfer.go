@@ -131,7 +131,7 @@ func transferTables(ctx context.Context, source Querier) ([]transferTable, error
 
 // empty returns an error if the table of the target has rows other than the rows of a new database, which it deletes.
 func (t transferTable) empty(ctx context.Context, tx *sql.Tx) error {
-	if t.name == "installation" || t.name == "upgrades" || t.name == "quota_use" {
+	if slices.Contains([]string{"installation", "upgrades", "quota_use", "rights_changes"}, t.name) {
 		_, err := tx.ExecContext(ctx, "DELETE FROM "+t.name)
 		return err
 	}

@@ -1,0 +1,76 @@
+package database
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// rightsChannel gets a notification with each change that the table rights_changes counts.
+const rightsChannel = "modbox_rights"
+
+// WatchRights calls changed after changes that can take a right from a user: of tokens, sessions, members, users and SSH keys, by this
+// process or another, such as an operator with a client of the database. It calls it also at first, and returns when ctx ends. It looks
+// for changes at an interval. On PostgreSQL it has a connection of its own besides, on which notifications tell of changes at once;
+// they may be missing, as behind a pooler.
+func (d *DB) WatchRights(ctx context.Context, interval time.Duration, changed func(), log *slog.Logger) {
+	heard := make(chan struct{}, 1)
+	var hearing sync.WaitGroup
+	defer hearing.Wait()
+	if e, ok := d.engine.(*pgEngine); ok {
+		hearing.Go(func() { e.hear(ctx, rightsChannel, heard) })
+	}
+	poll := time.NewTicker(interval)
+	defer poll.Stop()
+	last, failing := int64(-1), false
+	for {
+		var n int64
+		err := d.reader.QueryRowContext(ctx, "SELECT changes FROM rights_changes").Scan(&n)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil && !failing:
+			log.Warn("changes of rights by other processes are noticed late, because the database does not answer", "error", err)
+		case err == nil && n != last:
+			changed()
+			last = n
+		}
+		failing = err != nil
+		select {
+		case <-heard:
+		case <-poll.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// hear sends to heard after each notification of a channel, and when one may have been missed, until ctx ends.
+func (e *pgEngine) hear(ctx context.Context, channel string, heard chan<- struct{}) {
+	for ctx.Err() == nil {
+		_ = e.hearOnce(ctx, channel, heard) // the reader of heard looks for changes without it as well, and logs what fails
+		select {
+		case <-ctx.Done():
+		case <-time.After(followPause):
+		}
+	}
+}
+
+// hearOnce is hear until its connection is lost.
+func (e *pgEngine) hearOnce(ctx context.Context, channel string, heard chan<- struct{}) error {
+	conn, err := listen(ctx, e.listener, channel)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // nothing is written
+	for {
+		select {
+		case heard <- struct{}{}:
+		default: // the reader has not looked since the last
+		}
+		if _, err := conn.WaitForNotification(ctx); err != nil {
+			return err
+		}
+	}
+}
