@@ -67,9 +67,11 @@ suite_postgres() {
 	tidily scripts/with-postgres.sh go test -v -count=1 -timeout 60m ./internal/store ./internal/store/{accounts,imagerows,webhookrows} ./internal/{audit,eventstream,registry,catalogue} &&
 		tidily scripts/with-postgres.sh go test -v -count=1 -run Postgres ./internal/{server,cli}
 }
-# The object store, and archives and backups in it, on a real S3 server; the suite go runs the same tests on directories. Then a whole server with it.
+# The object store, and archives and backups in it, on a real S3 server and on Azurite, the server of Azure Blob Storage for tests; the suite go runs the same tests on directories.
+# Then a whole server with S3.
 suite_s3() {
-	tidily scripts/with-s3.sh go test -v -count=1 -run S3 ./internal/{object,archive,backup,output,imagearchive} &&
+	scripts/npm-ci.sh test/azurite &&
+		MODBOX_TEST_AZURE=$PWD/test/azurite/node_modules/.bin/azurite-blob tidily scripts/with-s3.sh go test -v -count=1 -run 'S3|Azure' ./internal/{object,archive,backup,output,imagearchive} &&
 		use_cached_images && MODBOX_TEST_GVISOR=1 scripts/with-s3.sh go test -v -count=1 -timeout 60m -run S3 ./test/e2e
 }
 # The Helm chart, rendered by Helm's library and read with the types of Kubernetes. A module of its own, which is vetted here.

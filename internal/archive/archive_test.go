@@ -115,6 +115,10 @@ func TestS3StateComesBack(t *testing.T) {
 	testStateComesBack(t, objecttest.Start(t).URL("archives"), &object.Key{1})
 }
 
+func TestAzureStateComesBack(t *testing.T) {
+	testStateComesBack(t, objecttest.StartAzure(t).URL("archives"), &object.Key{1})
+}
+
 // TestDamagedStateIsNotFetched removes and damages objects.
 func TestDamagedStateIsNotFetched(t *testing.T) {
 	bucket := t.TempDir()

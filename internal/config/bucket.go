@@ -10,7 +10,7 @@ import (
 type Backup struct {
 	Every     Duration `yaml:"every" doc:"Interval of automatic backups of the server's state. 0: never; \"modbox backup\" makes one at any time."`
 	Directory string   `yaml:"directory" doc:"Directory of backups. Should be on another disk than state_dir. Empty: state_dir/backups."`
-	URL       string   `yaml:"url" doc:"Bucket of automatic backups and of \"modbox backup create\", instead of backup.directory: s3://bucket/prefix?region=… or file:///directory. Backups there share equal data."`
+	URL       string   `yaml:"url" doc:"Bucket of automatic backups and of \"modbox backup create\", instead of backup.directory: s3://bucket/prefix?region=…, azblob://container/prefix?storage_account=… or file:///directory. Backups there share equal data."`
 	KeyFile   string   `yaml:"key_file" doc:"File with the key that encrypts backups in a bucket: 32 random bytes in base64. Keep a copy elsewhere: without it they cannot be restored. Empty: they are not encrypted."`
 	Keep      int      `yaml:"keep" doc:"Number of backups to keep in backup.directory or in the bucket; the server removes older backups with a name given by the server or \"modbox backup\". 0: all."`
 	Images    string   `yaml:"images" doc:"Images in a backup: needed (images of snapshots, and of live sandboxes and their checkpoints), all, or none."`
@@ -18,7 +18,7 @@ type Backup struct {
 
 // Archive configures archived sandboxes; docs/operate/archive.md describes them.
 type Archive struct {
-	URL     string   `yaml:"url" doc:"Bucket of archived sandboxes: s3://bucket/prefix?region=… or file:///directory. It may be the bucket of backup.url. Empty: no sandbox can be archived."`
+	URL     string   `yaml:"url" doc:"Bucket of archived sandboxes: s3://bucket/prefix?region=…, azblob://container/prefix?storage_account=… or file:///directory. It may be the bucket of backup.url. Empty: no sandbox can be archived."`
 	KeyFile string   `yaml:"key_file" doc:"File with the key that encrypts archived sandboxes: 32 random bytes in base64. Keep a copy elsewhere: without it they are lost. Empty: backup.key_file."`
 	After   Duration `yaml:"after" doc:"Time for which a sandbox is paused until the server archives it, with archive.url. 0: never; \"modbox archive\" archives one at any time."`
 	Copies  bool     `yaml:"copies" doc:"Whether the server also copies the state of each paused sandbox to the bucket of archive.url and keeps the local files, so that a server that takes over without the state directory can resume the sandbox (docs/operate/archive.md#copies)."`

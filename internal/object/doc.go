@@ -1,4 +1,4 @@
-// Package object stores content-addressed objects in a bucket: a directory, or a bucket of S3 or of a
+// Package object stores content-addressed objects in a bucket: a directory, a container of Azure Blob Storage, or a bucket of S3 or of a
 // service with its interface.
 //
 // # Content

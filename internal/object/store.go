@@ -13,14 +13,18 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	awsretry "github.com/aws/aws-sdk-go-v2/aws/retry"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/cenkalti/backoff/v5"
 	"gocloud.dev/blob"
+	"gocloud.dev/blob/azureblob"
 	"gocloud.dev/blob/fileblob"
 	"gocloud.dev/blob/s3blob"
 	"gocloud.dev/gcerrors"
@@ -93,8 +97,9 @@ func OpenWithKeyFile(ctx context.Context, url, file string, o Options) (*Store, 
 	return Open(ctx, url, o)
 }
 
-// Open opens the store in the bucket at a URL: file:///directory, or s3://bucket/prefix with the parameters of
-// gocloud.dev/blob/s3blob, such as region, endpoint and use_path_style. The credentials for S3 come from the
+// Open opens the store in the bucket at a URL: file:///directory; s3://bucket/prefix with the parameters of
+// gocloud.dev/blob/s3blob, such as region, endpoint and use_path_style; or azblob://container/prefix with the parameters of
+// gocloud.dev/blob/azureblob, such as storage_account. The credentials for S3 and Azure come from the
 // environment, as for other programs.
 //
 // Errors: Invalid for a bad URL; NotFound when the bucket has no store and Create is not set; Forbidden when the store has
@@ -118,7 +123,8 @@ func Open(ctx context.Context, text string, o Options) (*Store, error) {
 		return nil, err
 	}
 	s.zeroName = sync.OnceValue(func() Name { return s.codec.name(make([]byte, ChunkBytes)) })
-	if u.Scheme == bucketurl.File {
+	switch u.Scheme {
+	case bucketurl.File:
 		s.dir = path.Clean(u.Path)
 		if o.Create {
 			if err := durable.MkdirAll(s.dir); err != nil {
@@ -130,7 +136,9 @@ func Open(ctx context.Context, text string, o Options) (*Store, error) {
 		}
 		// Temporary files beside the objects can be renamed to them on every file system.
 		s.bucket, err = fileblob.OpenBucket(s.dir, &fileblob.Options{NoTempDir: true, Metadata: fileblob.MetadataDontWrite, DirFileMode: 0o700})
-	} else {
+	case bucketurl.Azure:
+		s.bucket, err = openAzure(ctx, u)
+	default:
 		s.bucket, err = openS3(ctx, u)
 	}
 	if err != nil {
@@ -156,10 +164,24 @@ func openS3(ctx context.Context, u *url.URL) (*blob.Bucket, error) {
 	if err != nil {
 		return nil, err
 	}
-	if prefix := strings.Trim(u.Path, "/"); prefix != "" {
-		b = blob.PrefixedBucket(b, prefix+"/")
+	return below(b, u), nil
+}
+
+func openAzure(ctx context.Context, u *url.URL) (*blob.Bucket, error) {
+	opener := azureblob.URLOpener{MakeClient: azureblob.NewDefaultClient, ServiceURLOptions: *azureblob.NewDefaultServiceURLOptions()}
+	b, err := opener.OpenBucketURL(ctx, u)
+	if err != nil {
+		return nil, err
 	}
-	return b, nil
+	return below(b, u), nil
+}
+
+// below returns the part of a bucket below the prefix of its URL.
+func below(b *blob.Bucket, u *url.URL) *blob.Bucket {
+	if prefix := strings.Trim(u.Path, "/"); prefix != "" {
+		return blob.PrefixedBucket(b, prefix+"/")
+	}
+	return b
 }
 
 // Close ends the use of the store.
@@ -412,7 +434,6 @@ func (s *Store) try(ctx context.Context, what string, size int, f func(ctx conte
 		return nil
 	}
 	var coded *sandbox.Error
-	var response *awshttp.ResponseError
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -420,7 +441,7 @@ func (s *Store) try(ctx context.Context, what string, size int, f func(ctx conte
 		return err
 	case gcerrors.Code(err) == gcerrors.NotFound:
 		return sandbox.Wrap(sandbox.NotFound, err, "%s in the bucket %s: it does not exist", what, s.url)
-	case errors.As(err, &response) && (response.HTTPStatusCode() == http.StatusForbidden || response.HTTPStatusCode() == http.StatusUnauthorized):
+	case slices.Contains([]int{http.StatusForbidden, http.StatusUnauthorized}, status(err)):
 		return sandbox.Wrap(sandbox.Forbidden, err, "%s in the bucket %s: the credentials do not permit it", what, s.url)
 	case s.dir != "":
 		return fmt.Errorf("%s in the bucket %s: %w", what, s.url, err)
@@ -432,11 +453,28 @@ func (s *Store) try(ctx context.Context, what string, size int, f func(ctx conte
 func (s *Store) attempt(ctx context.Context, size int, f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.o.answer+time.Duration(size)*time.Second/slowest)
 	defer cancel()
-	return f(ctx)
+	return f(policy.WithRetryOptions(ctx, policy.RetryOptions{MaxRetries: -1})) // of the library for Azure, which waits for long: try repeats
 }
 
-// transient reports whether a later attempt of a request to S3 can succeed.
+// status returns the HTTP status with which a service has refused a request; 0 for none.
+func status(err error) int {
+	var s3 *awshttp.ResponseError
+	var azure *azcore.ResponseError
+	switch {
+	case errors.As(err, &s3):
+		return s3.HTTPStatusCode()
+	case errors.As(err, &azure):
+		return azure.StatusCode
+	}
+	return 0
+}
+
+// transient reports whether a later attempt of a request to a service can succeed.
 func transient(err error) bool {
+	switch status(err) {
+	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
 	return awsretry.IsErrorRetryables(awsretry.DefaultRetryables).IsErrorRetryable(err).Bool() ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.ErrUnexpectedEOF)
 }

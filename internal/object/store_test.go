@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"gocloud.dev/blob"
 
 	"github.com/modbox/modbox/internal/object"
 	"github.com/modbox/modbox/internal/object/objecttest"
@@ -28,13 +29,35 @@ import (
 // bucket is a bucket of a test.
 type bucket struct {
 	url string
-	// path returns the file of an object.
+	raw objects
+	// path returns the file of an object; nil for a service without files.
 	path func(key string) string
 }
 
+// objects changes objects without a store.
+type objects interface {
+	ReadAll(ctx context.Context, key string) ([]byte, error)
+	WriteAll(ctx context.Context, key string, data []byte, o *blob.WriterOptions) error
+	Delete(ctx context.Context, key string) error
+}
+
+// inFiles are objects that are files.
+type inFiles func(key string) string
+
+func (f inFiles) ReadAll(_ context.Context, key string) ([]byte, error) { return os.ReadFile(f(key)) }
+
+func (f inFiles) WriteAll(_ context.Context, key string, data []byte, _ *blob.WriterOptions) error {
+	return os.WriteFile(f(key), data, 0o600)
+}
+
+func (f inFiles) Delete(_ context.Context, key string) error { return os.Remove(f(key)) }
+
+// files returns a bucket whose objects are files.
+func files(url string, path func(key string) string) bucket { return bucket{url, inFiles(path), path} }
+
 func directory(t *testing.T) bucket {
 	dir := t.TempDir()
-	return bucket{"file://" + dir, func(key string) string { return filepath.Join(dir, key) }}
+	return files("file://"+dir, func(key string) string { return filepath.Join(dir, key) })
 }
 
 func newKey() *object.Key {
@@ -142,12 +165,11 @@ func testDamageIsFound(t *testing.T, b bucket, key *object.Key) {
 	data, other := bytes.Repeat([]byte("some content "), 1000), []byte("other")
 	names, _ := upload(t, s, data, other)
 	n, m := names[0][0], names[1][0]
-	path, otherPath := b.path(keyOf(n)), b.path(keyOf(m))
-	whole, err := os.ReadFile(path)
+	whole, err := b.raw.ReadAll(t.Context(), keyOf(n))
 	if err != nil {
 		t.Fatal(err)
 	}
-	otherWhole, err := os.ReadFile(otherPath)
+	otherWhole, err := b.raw.ReadAll(t.Context(), keyOf(m))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +179,7 @@ func testDamageIsFound(t *testing.T, b bucket, key *object.Key) {
 		"empty": {}, "truncated": whole[:len(whole)/2], "without its last byte": whole[:len(whole)-1], "changed": flipped, "another object": otherWhole,
 		"too large": random(2 * object.MaxBlob),
 	} {
-		if err := os.WriteFile(path, body, 0o600); err != nil {
+		if err := b.raw.WriteAll(t.Context(), keyOf(n), body, nil); err != nil {
 			t.Fatal(err)
 		}
 		_, err := download(t, s, names[0], len(data))
@@ -169,7 +191,7 @@ func testDamageIsFound(t *testing.T, b bucket, key *object.Key) {
 			t.Errorf("%s: Verify = %v, %v, want %s", what, err, bad, n)
 		}
 	}
-	if err := os.Remove(path); err != nil {
+	if err := b.raw.Delete(t.Context(), keyOf(n)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := download(t, s, names[0], len(data)); sandbox.CodeOf(err) != sandbox.NotFound || !strings.Contains(err.Error(), keyOf(n)) {
@@ -209,14 +231,14 @@ func testNamedObjects(t *testing.T, b bucket, key *object.Key) {
 	if key == nil {
 		return
 	}
-	swapped, err := os.ReadFile(b.path("backups/2"))
+	swapped, err := b.raw.ReadAll(t.Context(), "backups/2")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if bytes.Contains(swapped, []byte("content")) {
 		t.Error("the object is not encrypted")
 	}
-	if err := os.WriteFile(b.path("backups/3"), swapped, 0o600); err != nil {
+	if err := b.raw.WriteAll(t.Context(), "backups/3", swapped, nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Get(t.Context(), "backups/3"); sandbox.CodeOf(err) != sandbox.Invalid {
@@ -278,6 +300,10 @@ func TestOpenRefuses(t *testing.T) {
 		"s3://bucket?unknown=1":  sandbox.Invalid,
 		"s3://bucket?endpoint=https://key:secret@host": sandbox.Invalid,
 		"gs://bucket":             sandbox.Invalid,
+		"azblob://":               sandbox.Invalid,
+		"azblob://c?sas_token=x":  sandbox.Invalid,
+		"azblob://c?domain=a@b":   sandbox.Invalid,
+		"azblob://c?endpoint=x":   sandbox.Invalid,
 		"file://" + empty:         sandbox.NotFound,
 		"file://" + empty + "/no": sandbox.Invalid,
 		newer.url:                 sandbox.Unsupported,
@@ -491,15 +517,18 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// TestS3 runs the tests above on a real server.
-func TestS3(t *testing.T) {
-	server := objecttest.Start(t)
+// all runs the tests above on a real server, below a prefix each.
+func all(t *testing.T, at func(prefix string) bucket) {
 	for name, f := range map[string]func(*testing.T, bucket, *object.Key){"filesComeBack": testFilesComeBack, "damageIsFound": testDamageIsFound, "namedObjects": testNamedObjects} {
 		for kind, key := range map[string]*object.Key{"plain": nil, "encrypted": newKey()} {
-			t.Run(name+"/"+kind, func(t *testing.T) {
-				prefix := name + "/" + kind
-				f(t, bucket{server.URL(prefix), func(key string) string { return server.Path(prefix + "/" + key) }}, key)
-			})
+			t.Run(name+"/"+kind, func(t *testing.T) { f(t, at(name+"/"+kind), key) })
 		}
 	}
+}
+
+func TestS3(t *testing.T) {
+	server := objecttest.Start(t)
+	all(t, func(prefix string) bucket {
+		return files(server.URL(prefix), func(key string) string { return server.Path(prefix + "/" + key) })
+	})
 }

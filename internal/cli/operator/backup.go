@@ -168,7 +168,7 @@ saved sandboxes can be resumed.`,
 	cmd.Flags().BoolVar(&check, "check", false, "verify the file, and change nothing")
 	cmd.Flags().StringVar(&id, "id", "", "the backup in the bucket; default: the newest")
 	flags.add(cmd, "from", "state_dir", "secrets.key_file")
-	cmd.Flags().Lookup("from").Usage = "the bucket with the backup: s3://bucket/prefix?region=… or file:///directory"
+	cmd.Flags().Lookup("from").Usage = "the bucket with the backup: s3://bucket/prefix?region=…, azblob://container/prefix?storage_account=… or file:///directory"
 	return cmd
 }
 

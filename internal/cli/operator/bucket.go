@@ -26,7 +26,7 @@ type bucketFlags struct {
 
 // add adds the flags to cmd; the bucket's is called name.
 func (f *bucketFlags) add(cmd *cobra.Command, name string, settings ...string) {
-	cmd.Flags().StringVar(&f.url, name, "", "the bucket: s3://bucket/prefix?region=… or file:///directory (default: the setting backup.url)")
+	cmd.Flags().StringVar(&f.url, name, "", "the bucket: s3://bucket/prefix?region=…, azblob://container/prefix?storage_account=… or file:///directory (default: the setting backup.url)")
 	cmd.Flags().StringVar(&f.local.File, "config", "", "the server's YAML file with settings")
 	f.local.Flags = config.AddFlags(cmd.Flags(), append(settings, "backup.key_file")...)
 }
