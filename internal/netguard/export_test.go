@@ -1,4 +1,0 @@
-package netguard
-
-// Ranges are all closed ranges.
-var Ranges = ranges
