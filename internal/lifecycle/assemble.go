@@ -8,7 +8,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/archiver"
 	"github.com/modbox/modbox/internal/autocheckpoint"
 	"github.com/modbox/modbox/internal/background"
@@ -37,16 +36,12 @@ import (
 	"github.com/modbox/modbox/internal/workbox"
 )
 
-// callMemory bounds what calls to the agents of all boxes hold unread, and their
-// input. It is the default of Config.callMemory.
-const callMemory = 256 << 20
-
 // complete returns an error unless all required dependencies are set.
 func (d *Deps) complete() error {
 	store := d.Store != nil && d.Lookup != nil && d.Quotas != nil && d.Usage != nil && d.Networks != nil && d.Environments != nil && d.Executions != nil &&
 		d.Checkpoints != nil && d.Snapshots != nil && d.Drafts != nil && d.Switches != nil
-	if !store || d.Driver == nil || d.Images == nil || d.Catalogue == nil || d.Logger == nil {
-		return errors.New("lifecycle: the parts of the store, driver, images, catalogue and logger must all be set")
+	if !store || d.Driver == nil || d.Images == nil || d.Catalogue == nil || d.Calls == nil || d.Logger == nil {
+		return errors.New("lifecycle: the parts of the store, driver, images, catalogue, memory of calls and logger must all be set")
 	}
 	return nil
 }
@@ -63,7 +58,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	s := &Service{
 		cfg: cfg, log: deps.Logger, work: background.New(), boxes: box.NewIndex[*entry](), pool: pool.New[warmbox.Box](cfg.PoolSize, deps.Driver.Capabilities().Furnish),
-		calls: agentapi.NewMemory(cfg.callMemory),
+		calls: deps.Calls,
 	}
 	s.calls.SetAnswerTimeout(cfg.AnswerTimeout)
 	s.calls.SetObserver(deps.ObserveCalls)

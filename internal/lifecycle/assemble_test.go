@@ -57,7 +57,7 @@ func TestMetrics(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	deps := lifecycle.Deps{
 		Store: st.Sandboxes, Lookup: st.Sandboxes, Quotas: st.Quotas, Usage: st.Usage, Networks: st.Sandboxes, Environments: st.Sandboxes, Executions: st.Executions,
-		Checkpoints: st.Checkpoints, Snapshots: st.Snapshots, Drafts: st.Snapshots, Switches: st.Catalogue, Driver: d, Images: e.images, Catalogue: catalogue.New(st.Catalogue, st.Registries, e.images, 0), Logger: slog.New(slog.DiscardHandler), Metrics: registry,
+		Checkpoints: st.Checkpoints, Snapshots: st.Snapshots, Drafts: st.Snapshots, Switches: st.Catalogue, Driver: d, Images: e.images, Calls: e.calls, Catalogue: catalogue.New(st.Catalogue, st.Registries, e.images, 0), Logger: slog.New(slog.DiscardHandler), Metrics: registry,
 	}
 	e.cfg.Promise = quota.Promise{MemoryBytes: 64 << 30}
 	svc, err := lifecycle.New(e.cfg, deps)
@@ -131,7 +131,7 @@ func TestNewRefusesNonsense(t *testing.T) {
 	t.Cleanup(func() { _ = d.Close() })
 	good := lifecycle.Deps{
 		Store: st.Sandboxes, Lookup: st.Sandboxes, Quotas: st.Quotas, Usage: st.Usage, Networks: st.Sandboxes, Environments: st.Sandboxes, Executions: st.Executions,
-		Checkpoints: st.Checkpoints, Snapshots: st.Snapshots, Drafts: st.Snapshots, Switches: st.Catalogue, Driver: d, Images: e.images, Catalogue: catalogue.New(st.Catalogue, st.Registries, e.images, 0), Logger: slog.New(slog.DiscardHandler),
+		Checkpoints: st.Checkpoints, Snapshots: st.Snapshots, Drafts: st.Snapshots, Switches: st.Catalogue, Driver: d, Images: e.images, Calls: e.calls, Catalogue: catalogue.New(st.Catalogue, st.Registries, e.images, 0), Logger: slog.New(slog.DiscardHandler),
 	}
 	for name, tt := range map[string]struct {
 		cfg  lifecycle.Config

@@ -125,8 +125,6 @@ type Config struct {
 	// agentTimeout and commandTimeout are how long the agent of a running sandbox may
 	// not answer until its executions, and its commands, are given up. Only tests change them.
 	agentTimeout, commandTimeout time.Duration
-	// callMemory is the constant of that name, but in tests.
-	callMemory int64
 }
 
 // promise returns how much memory and disk may be promised in all.
@@ -180,7 +178,6 @@ func (c Config) withDefaults() (Config, error) {
 	c.shortest = cmp.Or(c.shortest, timelimit.Bounds{TTL: sandbox.TTLMin, Idle: sandbox.IdleMin})
 	c.transferTimeout = cmp.Or(c.transferTimeout, 5*time.Second)
 	c.pauseWait = cmp.Or(c.pauseWait, execution.PauseWait)
-	c.callMemory = cmp.Or(c.callMemory, callMemory)
 
 	for _, r := range quota.Fields {
 		if d, m := *r.Of(&c.Defaults), *r.Of(&c.Max); d < r.Min || d > m || m > r.Max {

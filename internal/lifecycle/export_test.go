@@ -31,12 +31,6 @@ func (c Config) AgentTimeout(d time.Duration) Config {
 	return c
 }
 
-// CallMemory has calls and their input hold so many bytes beside each sandbox's own.
-func (c Config) CallMemory(n int64) Config {
-	c.callMemory = n
-	return c
-}
-
 // SaveAutomatically makes the automatic checkpoint of a sandbox now, if it is needed.
 func (s *Service) SaveAutomatically(id sandbox.ID) { s.automatic.Save(s.ctx, id) }
 

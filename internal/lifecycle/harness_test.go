@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/build"
 	"github.com/modbox/modbox/internal/catalogue"
 	"github.com/modbox/modbox/internal/driver"
@@ -38,6 +39,7 @@ type env struct {
 	caller sandbox.Caller
 	cfg    lifecycle.Config
 	images *images
+	calls  *agentapi.Memory
 	// output are the settings of stored output; none is stored without a URL.
 	output outputs.Config
 	// gateways is the network of the servers; nil for none.
@@ -87,7 +89,7 @@ func newEnvHere(t *testing.T) *env {
 	t.Helper()
 	e := &env{
 		t: t, host: newHost(t), dbPath: filepath.Join(t.TempDir(), "modbox.db"),
-		images: newImages(t.TempDir()),
+		images: newImages(t.TempDir()), calls: agentapi.NewMemory(256 << 20),
 		// The sweep is called by the tests that are about it.
 		cfg: lifecycle.Config{SweepInterval: time.Hour, CheckpointDir: filepath.Join(t.TempDir(), "checkpoints")}.ShortTTL(time.Millisecond),
 	}
@@ -181,7 +183,7 @@ func (e *env) prepare() *server {
 	s.Service, err = lifecycle.New(e.cfg, lifecycle.Deps{
 		Streams: streams, StoredOutput: stored,
 		Store: s.store, Lookup: s.store, Quotas: s.store, Usage: s.store, Networks: s.store, Environments: s.store, Executions: s.store,
-		Checkpoints: &faultyCheckpoints{Records: st.Checkpoints, faults: f}, Snapshots: s.store, Drafts: s.store, Switches: st.Catalogue, Archives: &faultyArchives{Records: st.Sandboxes, faults: f}, States: st.Sandboxes.Archives(), Driver: d, Images: e.images, Catalogue: catalogue.New(st.Catalogue, st.Registries, e.images, 0), Layers: e.images, Logger: logger, Gateways: e.gateways,
+		Checkpoints: &faultyCheckpoints{Records: st.Checkpoints, faults: f}, Snapshots: s.store, Drafts: s.store, Switches: st.Catalogue, Archives: &faultyArchives{Records: st.Sandboxes, faults: f}, States: st.Sandboxes.Archives(), Driver: d, Images: e.images, Catalogue: catalogue.New(st.Catalogue, st.Registries, e.images, 0), Layers: e.images, Logger: logger, Gateways: e.gateways, Calls: e.calls,
 	})
 	if err != nil {
 		e.t.Fatal(err)

@@ -116,6 +116,8 @@ type Deps struct {
 	Audit *audit.Log
 	// Uploads are files of workspaces on the disk beside the files of assemblies; nil for none.
 	Uploads diskuse.Uploads
+	// Calls bounds the memory of the calls to the agents of all boxes. Other parts of the process may share it.
+	Calls *agentapi.Memory
 	// ObserveCalls observes the calls to agents; nil for none.
 	ObserveCalls agentapi.Observer
 	// Metrics, when set, gets the service's metrics registered.
@@ -179,10 +181,6 @@ type Service struct {
 	sweeper     *sweeper
 	disk        *Disk
 }
-
-// Memory returns the budget for the memory of calls into sandboxes, by workspace. Other memory that
-// requests use in this process counts there as well.
-func (s *Service) Memory() *agentapi.Memory { return s.calls }
 
 // Guest returns the calls into running sandboxes.
 func (s *Service) Guest() *guest.Calls { return s.guest }

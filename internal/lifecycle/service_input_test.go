@@ -63,7 +63,7 @@ func (s *server) given(data []byte) *guest.Command {
 func TestInputsShareMemory(t *testing.T) {
 	const shared = 16 << 20
 	e := newEnv(t)
-	e.cfg = e.cfg.CallMemory(shared)
+	e.calls = agentapi.NewMemory(shared)
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "a"})
 	data := make([]byte, 3<<20)
@@ -93,7 +93,7 @@ func TestInputsShareMemory(t *testing.T) {
 func TestInputThatWasNotKept(t *testing.T) {
 	const shared = 8 << 20
 	e := newEnv(t)
-	e.cfg = e.cfg.CallMemory(shared)
+	e.calls = agentapi.NewMemory(shared)
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "a"})
 	c := s.startCommand("a", agentapi.Command{Argv: []string{"sleep", "1000"}, Stdin: true})
@@ -128,7 +128,7 @@ func TestInputThatWasNotKept(t *testing.T) {
 // TestStdinIsRefused: stdin that its caller holds counts before the command starts.
 func TestStdinIsRefused(t *testing.T) {
 	e := newEnv(t)
-	e.cfg = e.cfg.CallMemory(2 << 20)
+	e.calls = agentapi.NewMemory(2 << 20)
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "a"})
 	cmd := agentapi.Command{Argv: []string{"cat"}, Stdin: true, StdinReserved: 8 << 20}
@@ -145,7 +145,7 @@ func TestStdinIsRefused(t *testing.T) {
 // the commands are closed.
 func TestHeldOutput(t *testing.T) {
 	e := newEnv(t)
-	e.cfg = e.cfg.CallMemory(8 << 20)
+	e.calls = agentapi.NewMemory(8 << 20)
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "a"})
 	const piece = 1 << 20

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/page"
@@ -14,7 +15,7 @@ import (
 // their workspace, which cannot take what others need, and nothing stays counted.
 func TestFilesOfQueuedExecutions(t *testing.T) {
 	e := newEnv(t)
-	e.cfg = e.cfg.CallMemory(8 << 20)
+	e.calls = agentapi.NewMemory(8 << 20)
 	s := e.start()
 	other := e.workspace("other")
 	begin := make(chan struct{})
@@ -41,7 +42,7 @@ func TestFilesOfQueuedExecutions(t *testing.T) {
 	if _, err := create(other, "c", 6<<20); err != nil {
 		t.Errorf("files of another workspace: %v", err)
 	}
-	if s.Memory().ReserveFor("third", 8<<20-4<<20+1, false) {
+	if e.calls.ReserveFor("third", 8<<20-4<<20+1, false) {
 		t.Error("the files are not counted")
 	}
 	unblock()
@@ -53,9 +54,9 @@ func TestFilesOfQueuedExecutions(t *testing.T) {
 		t.Errorf("execution %s (%s), want completed", got.State, got.Error)
 	}
 	eventually(t, "all memory being free again", func() bool {
-		free := s.Memory().ReserveFor("third", 5<<20, false)
+		free := e.calls.ReserveFor("third", 5<<20, false)
 		if free {
-			s.Memory().ReleaseFor("third", 5<<20)
+			e.calls.ReleaseFor("third", 5<<20)
 		}
 		return free
 	})

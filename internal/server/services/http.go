@@ -90,7 +90,7 @@ func (s *Services) Handler(v1 http.Handler, cfg Edge) (*Front, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Requests.Memory = s.Lifecycle.Memory()
+	cfg.Requests.Memory = s.calls
 	inner := cfg.Requests
 	inner.Admission = nil // the request of the session counts
 	cfg.MCP.URL, cfg.MCP.Origins = s.urls.Server(), cfg.Origins

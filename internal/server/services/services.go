@@ -108,16 +108,20 @@ type Services struct {
 	Webhooks   *webhook.Service
 
 	ports   Ports
+	calls   *agentapi.Memory
 	urls    proxy.URLs
 	console string
 	closers []func() // in the order of making
 }
 
+// callMemory bounds the memory of the calls to the agents of all boxes, of their input, and of the bodies of requests.
+const callMemory = 256 << 20
+
 // New makes the services, and records as interrupted the operations that a killed server had
 // begun. On an error it closes what it has made. The caller calls [Services.Start] before it
 // serves a request, and [Services.Close] at the end.
 func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) {
-	s := &Services{Registries: ports.Registries, Links: preview.New(ports.Keys), ports: ports, urls: cfg.URLs, console: cfg.Console}
+	s := &Services{Registries: ports.Registries, Links: preview.New(ports.Keys), ports: ports, calls: agentapi.NewMemory(callMemory), urls: cfg.URLs, console: cfg.Console}
 	defer func() {
 		if err != nil {
 			s.Close()
@@ -148,7 +152,7 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 		Executions: st.Executions, Checkpoints: st.Checkpoints, Snapshots: st.Snapshots, Drafts: st.Snapshots, Switches: st.Catalogue,
 		Archives: st.Sandboxes, States: st.Sandboxes.Archives(),
 		Driver: ports.Driver, Images: ports.Images, Catalogue: s.Catalogue, Layers: ports.Layers, Gateways: ports.Gateways, Streams: ports.Streams, StoredOutput: stored,
-		Quarantine: ports.Quarantine, Logger: ports.Logger, Metrics: ports.Metrics, ObserveCalls: ports.ObserveCalls,
+		Quarantine: ports.Quarantine, Logger: ports.Logger, Metrics: ports.Metrics, Calls: s.calls, ObserveCalls: ports.ObserveCalls,
 		Scans: codescan.New(policyrows.New(ports.Store.DB)), Audit: s.Audit, Uploads: uploads,
 	})
 	if err != nil {
