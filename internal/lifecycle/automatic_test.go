@@ -97,14 +97,16 @@ func TestSandboxThatIsLostAgainAndAgainEnds(t *testing.T) {
 	}
 }
 
-// A sandbox whose guest ends, and a lost sandbox without a checkpoint, end.
+// A sandbox whose guest ends, or whose box the kernel killed for its memory, and a lost sandbox without a checkpoint, end.
 func TestOwnEndDoesNotRollBack(t *testing.T) {
-	for name, exit := range map[string]driver.Exit{"exited": driverExit, "oom": {Cause: sandbox.CauseOOM}, "lost": lostExit, "lost_worker": lostWorker} {
+	for name, exit := range map[string]driver.Exit{
+		"exited": driverExit, "oom": {Cause: sandbox.CauseOOM}, "lost_by_oom": {Cause: sandbox.CauseOOM, Lost: true}, "lost": lostExit, "lost_worker": lostWorker,
+	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEnv(t)
 			s := e.start()
 			sb := s.keeping()
-			if !exit.Lost { // else it has no checkpoint
+			if !exit.Lost || exit.Cause == sandbox.CauseOOM { // else it has no checkpoint
 				s.saveAutomatically()
 			}
 			e.host.End(sb.ID, exit)
