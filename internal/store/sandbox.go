@@ -31,6 +31,26 @@ const (
 type Sandboxes struct {
 	db *database.DB
 	sealer
+	shards sandbox.Shards // of their owner
+}
+
+// Owned returns the sandboxes as the owner of some shards sees them: LiveSandboxes, LiveStates and Purge know the sandboxes of these
+// shards alone, and the owner of the first shard purges what belongs to none. All other methods know all sandboxes.
+func (s *Sandboxes) Owned(shards sandbox.Shards) *Sandboxes {
+	owned := *s
+	owned.shards = shards
+	return &owned
+}
+
+// inShards is the condition of rows of shards, with the arguments of within.
+const inShards = "substr(id, 35, 2) BETWEEN $1 AND $2"
+
+// within adds the shards of the owner to a condition, and returns the arguments of both. The owner of all shards adds nothing.
+func (s *Sandboxes) within(condition string) (query string, args []any) {
+	if s.shards == sandbox.AllShards {
+		return condition, nil
+	}
+	return inShards + " AND " + condition, []any{fmt.Sprintf("%02x", s.shards.First), fmt.Sprintf("%02x", s.shards.Last)}
 }
 
 // SandboxByID returns a sandbox in any state. Errors: NotFound.
@@ -64,13 +84,15 @@ func (s *Sandboxes) SandboxByLabel(ctx context.Context, label string) (sandbox.S
 	return s.one(s.db.Reader().QueryRowContext(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE host_label = $1", label))
 }
 
-// LiveSandboxes returns every sandbox of the installation that has not ended.
+// LiveSandboxes returns every sandbox of the owner's shards that has not ended.
 func (s *Sandboxes) LiveSandboxes(ctx context.Context) ([]sandbox.Sandbox, error) {
-	return s.querySandboxes(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE "+isLive)
+	where, args := s.within(isLive)
+	return s.querySandboxes(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE "+where, args...)
 }
 
-// LiveStates returns the state of every sandbox of the installation that has not ended.
+// LiveStates returns the state of every sandbox of the owner's shards that has not ended.
 func (s *Sandboxes) LiveStates(ctx context.Context) (map[sandbox.ID]sandbox.State, error) {
+	where, args := s.within(isLive)
 	states := map[sandbox.ID]sandbox.State{}
 	_, err := database.Collect(ctx, s.db.Reader(), func(row database.Scanner) (none struct{}, err error) {
 		var id sandbox.ID
@@ -78,34 +100,29 @@ func (s *Sandboxes) LiveStates(ctx context.Context) (map[sandbox.ID]sandbox.Stat
 		err = row.Scan(&id, &state)
 		states[id] = state
 		return none, err
-	}, "SELECT id, state FROM sandboxes WHERE "+isLive)
+	}, "SELECT id, state FROM sandboxes WHERE "+where, args...)
 	if err != nil {
 		return nil, fmt.Errorf("list the states of live sandboxes: %w", err)
 	}
 	return states, nil
 }
 
-// Purge deletes the rows of sandboxes that ended before endedBefore, with their events; of
-// snapshots that were deleted before it, unless a sandbox or a later snapshot names them as
-// its origin; and of idempotency keys that expired before now. It deletes at most limit rows
+// Purge deletes the rows of sandboxes of the owner's shards that ended before endedBefore, with their events. For the owner of
+// the first shard it also deletes snapshots that were deleted before it, unless a sandbox or a later snapshot names them as
+// their origin, and idempotency keys that expired before now. It deletes at most limit rows
 // of each, so that other writes get their turn, and returns the number of deleted sandboxes
 // and snapshots. With a zero endedBefore it deletes only idempotency keys.
 func (s *Sandboxes) Purge(ctx context.Context, now, endedBefore time.Time, limit int) (n int64, err error) {
-	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `DELETE FROM idempotency_keys WHERE (workspace_id, idempotency_key) IN
-			(SELECT workspace_id, idempotency_key FROM idempotency_keys WHERE expires_at < $1 LIMIT $2)`, database.Nanos(now), limit)
-		if err == nil {
-			err = purgeReleased(ctx, tx, now)
+	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
+		n = 0
+		first := s.shards.First == 0
+		if first {
+			err = purgeKeys(ctx, tx, now, limit)
 		}
 		if err != nil || endedBefore.IsZero() {
 			return err
 		}
-		res, err := tx.ExecContext(ctx, `DELETE FROM sandboxes WHERE id IN
-			(SELECT id FROM sandboxes WHERE ended_at > 0 AND ended_at < $1 LIMIT $2)`, database.Nanos(endedBefore), limit)
-		if err != nil {
-			return err
-		}
-		if n, err = res.RowsAffected(); err != nil {
+		if n, err = s.purgeEnded(ctx, tx, endedBefore, limit); err != nil || !first {
 			return err
 		}
 		snapshots, err := purgeSnapshots(ctx, tx, endedBefore, limit)
@@ -116,6 +133,24 @@ func (s *Sandboxes) Purge(ctx context.Context, now, endedBefore time.Time, limit
 		return 0, fmt.Errorf("purge: %w", err)
 	}
 	return n, nil
+}
+
+// purgeKeys deletes idempotency keys that expired before now, and digests that were released long ago.
+func purgeKeys(ctx context.Context, tx *sql.Tx, now time.Time, limit int) error {
+	_, err := tx.ExecContext(ctx, `DELETE FROM idempotency_keys WHERE (workspace_id, idempotency_key) IN
+		(SELECT workspace_id, idempotency_key FROM idempotency_keys WHERE expires_at < $1 LIMIT $2)`, database.Nanos(now), limit)
+	if err != nil {
+		return err
+	}
+	return purgeReleased(ctx, tx, now)
+}
+
+// purgeEnded deletes sandboxes of the owner's shards that ended before a time, and returns their number.
+func (s *Sandboxes) purgeEnded(ctx context.Context, tx *sql.Tx, before time.Time, limit int) (int64, error) {
+	where, args := s.within("ended_at > 0")
+	args = append(args, database.Nanos(before), limit)
+	return database.Changed(tx.ExecContext(ctx, fmt.Sprintf("DELETE FROM sandboxes WHERE id IN (SELECT id FROM sandboxes WHERE %s AND ended_at < $%d LIMIT $%d)",
+		where, len(args)-1, len(args)), args...))
 }
 
 func (s *Sandboxes) querySandboxes(ctx context.Context, query string, args ...any) ([]sandbox.Sandbox, error) {

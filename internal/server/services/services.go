@@ -34,6 +34,7 @@ import (
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/quarantine"
 	"github.com/modbox/modbox/internal/registry"
+	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/secret"
 	"github.com/modbox/modbox/internal/sshkey"
 	"github.com/modbox/modbox/internal/store"
@@ -148,7 +149,7 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 		stored = o
 	}
 	s.Lifecycle, err = lifecycle.New(cfg.Lifecycle, lifecycle.Deps{
-		Store: st.Sandboxes, Lookup: st.Sandboxes, Quotas: st.Quotas, Usage: st.Usage, Networks: st.Sandboxes, Environments: st.Sandboxes,
+		Store: st.Sandboxes.Owned(sandbox.AllShards), Lookup: st.Sandboxes, Quotas: st.Quotas, Usage: st.Usage, Networks: st.Sandboxes, Environments: st.Sandboxes,
 		Executions: st.Executions, Checkpoints: st.Checkpoints, Snapshots: st.Snapshots, Drafts: st.Snapshots, Switches: st.Catalogue,
 		Archives: st.Sandboxes, States: st.Sandboxes.Archives(),
 		Driver: ports.Driver, Images: ports.Images, Catalogue: s.Catalogue, Layers: ports.Layers, Gateways: ports.Gateways, Streams: ports.Streams, StoredOutput: stored,

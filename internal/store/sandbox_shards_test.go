@@ -1,0 +1,63 @@
+package store_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// TestOwnersOfShards divides the sandboxes between three owners: each sandbox is of one of them.
+func TestOwnersOfShards(t *testing.T) {
+	s, ws := openStore(t)
+	now := time.Now()
+	byShard := map[string]sandbox.ID{} // the sandboxes that are live
+	for _, state := range []string{"live", "ended"} {
+		for _, shard := range []string{"00", "3f", "40", "9a", "a9", "aa", "ff"} {
+			c := creation(ws, state+shard)
+			c.Sandbox.ID = c.Sandbox.ID[:34] + sandbox.ID(shard)
+			c.IdempotencyKey, c.KeyLifetime = state+shard, time.Hour
+			sb := create(t, s, c)
+			if state == "ended" {
+				end(t, s, sb.ID, now.Add(-time.Hour))
+			} else {
+				byShard[shard] = sb.ID
+			}
+		}
+	}
+	for _, owner := range []struct {
+		shards sandbox.Shards
+		want   []string
+	}{
+		{sandbox.Shards{First: 0x40, Last: 0xa9}, []string{"40", "9a", "a9"}},
+		{sandbox.Shards{First: 0xaa, Last: 0xff}, []string{"aa", "ff"}},
+		{sandbox.Shards{First: 0, Last: 0x3f}, []string{"00", "3f"}},
+		{sandbox.AllShards, []string{"00", "3f", "40", "9a", "a9", "aa", "ff"}},
+	} {
+		t.Run(fmt.Sprint(owner.shards), func(t *testing.T) {
+			own := s.Sandboxes.Owned(owner.shards)
+			rows, err := own.LiveSandboxes(t.Context())
+			states, err2 := own.LiveStates(t.Context())
+			if err != nil || err2 != nil || len(rows) != len(owner.want) || len(states) != len(owner.want) {
+				t.Errorf("it has %d live sandboxes and %d states, %v, %v; want %d", len(rows), len(states), err, err2, len(owner.want))
+			}
+			for _, shard := range owner.want {
+				if id := byShard[shard]; states[id] == "" || !owner.shards.Has(id) {
+					t.Errorf("sandbox %s is not one of its own", id)
+				}
+			}
+			want := int64(len(owner.want))
+			if owner.shards == sandbox.AllShards {
+				want = 0 // the others have purged all
+			}
+			if n, err := own.Purge(t.Context(), now.Add(2*time.Hour), now, 10); err != nil || n != want {
+				t.Errorf("it purges %d sandboxes, %v, want %d", n, err, want)
+			}
+			var keys int
+			if err := s.Reader().QueryRowContext(t.Context(), "SELECT count(*) FROM idempotency_keys").Scan(&keys); err != nil || (keys > 0) != (owner.shards.First > 0) {
+				t.Errorf("%d expired idempotency keys are left, %v", keys, err)
+			}
+		})
+	}
+}
