@@ -1,6 +1,7 @@
 package lifecycle_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"sync/atomic"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/fake"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -94,6 +96,31 @@ func TestSandboxThatIsLostAgainAndAgainEnds(t *testing.T) {
 	sb = s.reach("a", sandbox.Failed)
 	if sb.Cause.Code != sandbox.CauseExited || sb.Cause.Message != "it ended by itself: killed; it could not go on from its automatic checkpoint: it was lost 6 times since then" {
 		t.Errorf("cause %v", sb.Cause)
+	}
+}
+
+// A sandbox whose box the driver does not know any more goes on from its checkpoint.
+func TestForgottenBoxRollsBack(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	sb := s.keeping()
+	s.write("a", "/a", "old")
+	s.saveAutomatically()
+	s.stop()
+	var asked atomic.Bool
+	e.host.SetFaults(fake.Faults{Wait: func(context.Context, sandbox.ID) error {
+		if asked.Swap(true) {
+			return nil
+		}
+		return sandbox.Errorf(sandbox.NotFound, "there is no box")
+	}})
+	s = e.start()
+	eventually(t, "it goes on or ends", func() bool {
+		return slices.Contains(s.eventsOf(string(sb.ID)), sandbox.EventRolledBack) || s.get(string(sb.ID)).State.Ended()
+	})
+	s.reach("a", sandbox.Running)
+	if got := s.readFile("a", "/a"); got != "old" {
+		t.Errorf("its file holds %q, want it as at the checkpoint", got)
 	}
 }
 
