@@ -28,6 +28,8 @@ type Store interface {
 	ListSandboxes(ctx context.Context, ws sandbox.WorkspaceID, f sandbox.Filter) (page.Page[sandbox.Sandbox], error)
 	// Events returns a sandbox's events after, or when descending before, a Seq. Errors: Invalid.
 	Events(ctx context.Context, id sandbox.ID, f sandbox.EventFilter) (page.Page[sandbox.Event], error)
+	// Owns reports whether this server works on a sandbox, if it is live.
+	Owns(id sandbox.ID) bool
 }
 
 // Adopter makes boxes for rows that have none.
@@ -310,7 +312,7 @@ func (f *Finder[E]) byShortID(ctx context.Context, c sandbox.Caller, ref string)
 	return sandbox.Sandbox{}, sandbox.Errorf(sandbox.Invalid, "the ids of several sandboxes begin with %q%s; give more of the id", ref, names.String())
 }
 
-// EntryByID is Entry by id, in any workspace.
+// EntryByID is Entry by id, in any workspace. Errors: Unavailable for a live sandbox that another server works on.
 func (f *Finder[E]) EntryByID(ctx context.Context, id sandbox.ID) (none E, _ sandbox.Sandbox, _ error) {
 	// If the row is live and its box is not in the index, the sandbox may have ended in between: the
 	// box leaves the index only after its row says so, and the second look at the row sees that.
@@ -329,6 +331,9 @@ func (f *Finder[E]) EntryByID(ctx context.Context, id sandbox.ID) (none E, _ san
 			sb, err = f.store.SandboxByID(ctx, id)
 			if err != nil || sb.State.Ended() {
 				return none, sb, err
+			}
+			if !f.store.Owns(id) { // the other server has its box and its state
+				return none, sandbox.Sandbox{}, sandbox.Errorf(sandbox.Unavailable, "another server works on sandbox %s; try again", id)
 			}
 			if e := f.adopter.AdoptLost(sb); e != none {
 				return live(e)

@@ -36,6 +36,50 @@ func TestReached(t *testing.T) {
 // entry is a box without anything of its own.
 type entry struct{ *box.Box }
 
+// rows is a store with a live sandbox for each id, of which a server owns some.
+type rows struct {
+	Store
+	owned sandbox.Shards
+}
+
+func (rows) SandboxByID(_ context.Context, id sandbox.ID) (sandbox.Sandbox, error) {
+	return sandbox.Sandbox{ID: id, State: sandbox.Running}, nil
+}
+
+func (r rows) Owns(id sandbox.ID) bool { return r.owned.Has(id) }
+
+// adopter makes boxes for rows, and counts them.
+type adopter struct {
+	group   *background.Group
+	index   *box.Index[*entry]
+	adopted int
+}
+
+func (a *adopter) AdoptLost(row sandbox.Sandbox) *entry {
+	a.adopted++
+	e := &entry{box.New(a.group, row.ID, agentapi.NewMemory(1<<20).NewClient(nil))}
+	a.index.Reserve(e)
+	e.Lock()
+	defer e.Unlock()
+	e.Set(row)
+	a.index.Register(e)
+	return e
+}
+
+// TestSandboxesOfOtherServers looks up live sandboxes that have no box here: it adopts its own alone.
+func TestSandboxesOfOtherServers(t *testing.T) {
+	a := &adopter{group: background.New(), index: box.NewIndex[*entry]()}
+	t.Cleanup(a.group.Cancel)
+	f := New[*entry](t.Context(), a.index, rows{owned: sandbox.Shards{First: 0, Last: 0x7f}}, a)
+	own, other := sandbox.NewID()[:34]+"7f", sandbox.NewID()[:34]+"80"
+	if e, _, err := f.EntryByID(t.Context(), other); e != nil || sandbox.CodeOf(err) != sandbox.Unavailable || a.adopted != 0 || a.index.Has(other) {
+		t.Errorf("a sandbox of another server: %v, %v, %d adopted; want code unavailable", e, err, a.adopted)
+	}
+	if e, sb, err := f.EntryByID(t.Context(), own); e == nil || sb.ID != own || err != nil || a.adopted != 1 {
+		t.Errorf("a sandbox of this server: %v, %v, %d adopted; want its box", e, err, a.adopted)
+	}
+}
+
 // TestLetStart checks that it waits for all sandboxes that are being started, for no others, and no longer than its context permits.
 func TestLetStart(t *testing.T) {
 	index := box.NewIndex[*entry]()

@@ -35,12 +35,15 @@ type Sandboxes struct {
 }
 
 // Owned returns the sandboxes as the owner of some shards sees them: LiveSandboxes, LiveStates and Purge know the sandboxes of these
-// shards alone, and the owner of the first shard purges what belongs to none. All other methods know all sandboxes.
+// shards alone, and the owner of the first shard purges the rows of no sandbox. All other methods know all sandboxes.
 func (s *Sandboxes) Owned(shards sandbox.Shards) *Sandboxes {
 	owned := *s
 	owned.shards = shards
 	return &owned
 }
+
+// Owns reports whether a sandbox is in the owner's shards.
+func (s *Sandboxes) Owns(id sandbox.ID) bool { return s.shards.Has(id) }
 
 // inShards is the condition of rows of shards, with the arguments of within.
 const inShards = "substr(id, 35, 2) BETWEEN $1 AND $2"

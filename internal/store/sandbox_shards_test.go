@@ -43,7 +43,7 @@ func TestOwnersOfShards(t *testing.T) {
 				t.Errorf("it has %d live sandboxes and %d states, %v, %v; want %d", len(rows), len(states), err, err2, len(owner.want))
 			}
 			for _, shard := range owner.want {
-				if id := byShard[shard]; states[id] == "" || !owner.shards.Has(id) {
+				if id := byShard[shard]; states[id] == "" || !own.Owns(id) {
 					t.Errorf("sandbox %s is not one of its own", id)
 				}
 			}

@@ -148,8 +148,9 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 		s.closers = append(s.closers, func() { _ = o.Close() }) // it was flushed
 		stored = o
 	}
+	owned := st.Sandboxes.Owned(sandbox.AllShards)
 	s.Lifecycle, err = lifecycle.New(cfg.Lifecycle, lifecycle.Deps{
-		Store: st.Sandboxes.Owned(sandbox.AllShards), Lookup: st.Sandboxes, Quotas: st.Quotas, Usage: st.Usage, Networks: st.Sandboxes, Environments: st.Sandboxes,
+		Store: owned, Lookup: owned, Quotas: st.Quotas, Usage: st.Usage, Networks: st.Sandboxes, Environments: st.Sandboxes,
 		Executions: st.Executions, Checkpoints: st.Checkpoints, Snapshots: st.Snapshots, Drafts: st.Snapshots, Switches: st.Catalogue,
 		Archives: st.Sandboxes, States: st.Sandboxes.Archives(),
 		Driver: ports.Driver, Images: ports.Images, Catalogue: s.Catalogue, Layers: ports.Layers, Gateways: ports.Gateways, Streams: ports.Streams, StoredOutput: stored,

@@ -7,8 +7,12 @@ import (
 	"time"
 )
 
-// rightsChannel gets a notification with each change that the table rights_changes counts.
-const rightsChannel = "modbox_rights"
+const (
+	// rightsChannel gets a notification with each change that the table rights_changes counts.
+	rightsChannel = "modbox_rights"
+	// rightsPause is the least time between two reports of changes: many changes must not keep caches empty.
+	rightsPause = 200 * time.Millisecond
+)
 
 // WatchRights calls changed after changes that can take a right from a user: of tokens, sessions, members, users and SSH keys, by this
 // process or another, such as an operator with a client of the database. It calls it also at first, and returns when ctx ends. It looks
@@ -35,6 +39,10 @@ func (d *DB) WatchRights(ctx context.Context, interval time.Duration, changed fu
 		case err == nil && n != last:
 			changed()
 			last = n
+			select {
+			case <-time.After(rightsPause):
+			case <-ctx.Done():
+			}
 		}
 		failing = err != nil
 		select {
