@@ -18,7 +18,7 @@ import (
 // sandbox, whose resources count as free for the new one.
 //
 // Errors: QuotaExceeded, with nothing recorded, if the quota of the workspace or the
-// capacity of the installation is too small.
+// capacity of the installation is too small; Unavailable for a sandbox of another owner.
 func (s *Sandboxes) CreateSandbox(ctx context.Context, c sandbox.Creation, a quota.Admission) (sandbox.Recorded, error) {
 	rec, err := s.createSandbox(ctx, c, a)
 	if err != nil {
@@ -196,9 +196,12 @@ type insertion struct {
 }
 
 // insertion prepares the insertion of a sandbox. Secrets are encrypted here, because a transaction must wait
-// for nothing but the database.
+// for nothing but the database. Errors: Unavailable for a sandbox of another owner.
 func (s *Sandboxes) insertion(c sandbox.Creation) (*insertion, error) {
 	sb := &c.Sandbox
+	if !s.Owns(sb.ID) {
+		return nil, sandbox.Errorf(sandbox.Unavailable, "another server makes the sandboxes of shard %d; try again", sb.ID.Shard())
+	}
 	i := &insertion{Creation: c, hash: c.RequestHash}
 	var err error
 	if i.env, err = s.sealEnv(sb.Env, string(sb.ID)); err != nil {

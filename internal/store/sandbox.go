@@ -35,7 +35,8 @@ type Sandboxes struct {
 }
 
 // Owned returns the sandboxes as the owner of some shards sees them: LiveSandboxes, LiveStates and Purge know the sandboxes of these
-// shards alone, and the owner of the first shard purges the rows of no sandbox. All other methods know all sandboxes.
+// shards alone, the owner of the first shard purges the rows of no sandbox, and creates of
+// sandboxes of other shards fail. All other methods know all sandboxes.
 func (s *Sandboxes) Owned(shards sandbox.Shards) *Sandboxes {
 	owned := *s
 	owned.shards = shards

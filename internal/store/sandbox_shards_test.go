@@ -5,8 +5,30 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
+
+// TestCreateInTheShardOfAnother creates a sandbox and a fork with ids of another owner's shard.
+func TestCreateInTheShardOfAnother(t *testing.T) {
+	s, ws := openStore(t)
+	own := s.Sandboxes.Owned(sandbox.Shards{First: 0, Last: 0x7f})
+	other := creation(ws, "other")
+	other.Sandbox.ID = other.Sandbox.ID[:34] + "80"
+	if rec, err := own.CreateSandbox(t.Context(), other, quota.Admission{}); sandbox.CodeOf(err) != sandbox.Unavailable {
+		t.Errorf("CreateSandbox = %+v, %v, want code unavailable", rec, err)
+	}
+	if recs, err := own.CreateForks(t.Context(), []sandbox.Creation{other}, quota.Admission{}); sandbox.CodeOf(err) != sandbox.Unavailable {
+		t.Errorf("CreateForks = %+v, %v, want code unavailable", recs, err)
+	}
+	if states, err := s.Sandboxes.LiveStates(t.Context()); err != nil || len(states) != 0 {
+		t.Errorf("there are %v, %v", states, err)
+	}
+	other.Sandbox.ID = other.Sandbox.ID[:34] + "7f"
+	if _, err := own.CreateSandbox(t.Context(), other, quota.Admission{}); err != nil {
+		t.Error(err)
+	}
+}
 
 // TestOwnersOfShards divides the sandboxes between three owners: each sandbox is of one of them.
 func TestOwnersOfShards(t *testing.T) {
