@@ -222,6 +222,10 @@ func TestStalledDirect(t *testing.T) {
 				io.WriteString(w, `{"version":"x"}`)
 			}, func(c net.Conn) {
 				io.WriteString(c, "HTTP/1.1 200 OK\r\nModbox-File: {}\r\nContent-Length: 2\r\n\r\na")
+				if !alive {
+					_, _ = io.Copy(io.Discard, c) // until the client gives up
+					return
+				}
 				time.Sleep(20 * timeout)
 				io.WriteString(c, "b")
 			})
