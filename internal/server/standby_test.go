@@ -369,7 +369,8 @@ func TestLostDatabaseOnPostgres(t *testing.T) {
 	}
 }
 
-// TestStandbyWaitsOnPostgres checks that a standby waits for the session of another server, and for a database that is away.
+// TestStandbyWaitsOnPostgres checks that a standby waits for the session of another server, and for a database that is away, and what it does when
+// it is active.
 func TestStandbyWaitsOnPostgres(t *testing.T) {
 	if !storetest.Postgres() {
 		t.Skip("the suite postgres runs this test, with a server in MODBOX_TEST_POSTGRES")
@@ -411,6 +412,16 @@ func TestStandbyWaitsOnPostgres(t *testing.T) {
 	r.waits()
 	cluster.Start()
 	r.active()
+	again, err := sql.Open("pgx", cluster.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	r.until("it listens to changes of rights", func() bool {
+		var n int
+		err := again.QueryRowContext(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE query = 'LISTEN modbox_rights'").Scan(&n)
+		return err == nil && n == 1
+	})
 }
 
 // TestAfterOthers checks that a standby waits while the session of a lost server has the lock of the database, and that another server does not.
