@@ -16,7 +16,7 @@ import (
 // otherValues are values that differ from the settings' defaults.
 var otherValues = map[string]string{
 	"backup.every": "1h", "backup.directory": "/elsewhere", "backup.keep": "3", "backup.images": "all", "backup.url": "file:///bucket", "backup.key_file": "/elsewhere/key",
-	"archive.url": "file:///archive", "archive.key_file": "/elsewhere/key", "archive.after": "1h", "archive.grace": "1h", "archive.output": "true", "archive.images": "true",
+	"archive.url": "file:///archive", "archive.key_file": "/elsewhere/key", "archive.after": "1h", "archive.grace": "1h", "archive.output": "true", "archive.images": "true", "archive.copies": "true",
 	"oidc":                          `[{"name":"acme","issuer":"https://id.example.com","client_id":"modbox"}]`,
 	"public_url":                    "https://modbox.example.com",
 	"console.url":                   "https://console.example.com",
