@@ -29,13 +29,14 @@ func TestConns(t *testing.T) {
 			return (&net.Dialer{}).DialContext(ctx, "tcp", address)
 		})
 	}()
-	accepted := AcceptConns(servers)
+	accepted, reached := AcceptConns(servers), make(chan struct{}, 2)
 	go func() {
 		for {
 			conn, err := accepted.Accept()
 			if err != nil {
 				return
 			}
+			reached <- struct{}{}
 			go func() {
 				defer conn.Close()
 				text, err := io.ReadAll(conn) // until the client has ended its direction
@@ -75,10 +76,8 @@ func TestConns(t *testing.T) {
 	if _, err := io.WriteString(open, "text"); err != nil {
 		t.Fatal(err)
 	}
-	for under := 0; under == 0; {
-		s.mu.Lock()
-		under = s.under - s.waits
-		s.mu.Unlock()
+	for range 2 { // the early connection, and this
+		<-reached
 	}
 	s.Lead(servers.Addr().String(), 2)
 	if got, _ := io.ReadAll(open); len(got) != 0 {
