@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// apart is the least time between two comparisons. A comparison is right to within half a microsecond, so the error in the second
-	// until the next is at most 0.1 ms.
+	// apart is the least time between two comparisons. On an idle machine a comparison is right to within half a microsecond, so a clock
+	// is wrong by at most 0.1 ms in the second until the next; on a busy machine gVisor permits less exact comparisons.
 	apart = 5 * time.Millisecond
 	// most bounds the comparisons of a sandbox: programs may use the system call on purpose.
 	most = 4

@@ -1,6 +1,6 @@
 // Package hostname lets PID 1 set the sandbox's host name without CAP_SYS_ADMIN. The agent learns the name when
 // the sandbox gets its box, which may have run for long. A capability that the agent keeps until then must be taken from each of
-// its threads, which gVisor wakes for that: a third of the time in which the agent is configured.
+// its threads, which gVisor wakes for that.
 package hostname
 
 import (
