@@ -1,10 +1,8 @@
 package object_test
 
 import (
-	"bytes"
 	"strings"
 	"testing"
-	"time"
 
 	"gocloud.dev/blob"
 	_ "gocloud.dev/blob/azureblob" // for the objects themselves
@@ -26,30 +24,9 @@ func TestAzure(t *testing.T) {
 	})
 }
 
-// TestAzureServerThatEnds ends the server in the middle of an upload, and sends the rest to the next.
 func TestAzureServerThatEnds(t *testing.T) {
 	server := objecttest.StartAzure(t)
-	s, err := object.Open(t.Context(), server.URL("p"), object.Options{Create: true, Patience: 2 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	data := random(12 * object.ChunkBytes)
-	u, err := s.NewUpload(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = u.File(&killer{bytes.NewReader(data), 8 * object.ChunkBytes, server.Stop}, int64(len(data)))
-	_, werr := u.Wait()
-	u.Close()
-	if sandbox.CodeOf(werr) != sandbox.Unavailable || !strings.Contains(werr.Error(), "azblob://bucket/p") {
-		t.Fatalf("upload to a server that has ended: %v, %v, want code unavailable and the container", err, werr)
-	}
-	server.Launch()
-	names, _ := upload(t, s, data)
-	if got, err := download(t, s, names[0], len(data)); err != nil || !bytes.Equal(got, data) {
-		t.Errorf("the file is another: %v", err)
-	}
+	testCutUpload(t, server.URL("p"), server.Stop, server.Launch)
 }
 
 func TestAzureThatRefuses(t *testing.T) {
