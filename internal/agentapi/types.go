@@ -103,7 +103,7 @@ type Command struct {
 	Grace   time.Duration `json:"grace,omitempty"`
 	// Stdin is whether the caller will send stdin frames; otherwise stdin is /dev/null.
 	Stdin bool `json:"stdin,omitempty"`
-	// StdinReserved is how many bytes of stdin the caller has in memory until the process ends. It is
+	// StdinReserved is the number of bytes of stdin that stay in the caller's memory until the process ends. It is
 	// not sent.
 	StdinReserved int64 `json:"-"`
 	// TTY, when set, runs the process on a pseudo-terminal of that size; stderr is then part of stdout.

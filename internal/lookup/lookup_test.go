@@ -36,7 +36,7 @@ func TestReached(t *testing.T) {
 // entry is a box without anything of its own.
 type entry struct{ *box.Box }
 
-// rows is a store with a live sandbox for each id, of which a server owns some.
+// rows is a store with a live sandbox for each id. The server owns some of them.
 type rows struct {
 	Store
 	owned sandbox.Shards

@@ -88,7 +88,7 @@ func TestRightsThatOthersTake(t *testing.T) {
 	cancel()
 	<-ended
 	if n := len(changes); n > 0 {
-		t.Errorf("the server is told %d times more than something changed", n)
+		t.Errorf("the server gets %d more reports of a change, want none", n)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/modbox/modbox/client"
 )
 
-// sharing is how many sandboxes the Pod is for that several creates wait for.
+// sharing is the number of sandboxes, and so of waiting creates, that one Pod has space for.
 const sharing = 4
 
 // crash kills the active server in the middle of creates that share a Pod and came through the standby, and in half of the rounds also the standby, which holds them then.

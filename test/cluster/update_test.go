@@ -15,7 +15,7 @@ import (
 	"github.com/modbox/modbox/client"
 )
 
-// small are the resources of a sandbox of which there are many.
+// small are resources that leave the cluster space for many sandboxes.
 var small = client.Resources{Memory: "128Mi", Disk: "64Mi", CPU: "100m"}
 
 // leastCalls is how often each kind of client has succeeded after a step of an update, before the next.

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// maxWait is how long a request may wait: clients give up after 5 minutes.
+	// maxWait bounds the wait of a request: clients give up after 5 minutes.
 	maxWait = 270 * time.Second
 	// bodyMax bounds JSON bodies, which may contain files in base64.
 	bodyMax = sandbox.ExecutionFilesMax/3*4 + 1<<20
