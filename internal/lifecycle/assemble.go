@@ -27,6 +27,7 @@ import (
 	"github.com/modbox/modbox/internal/pressure"
 	"github.com/modbox/modbox/internal/quarantine"
 	"github.com/modbox/modbox/internal/quota"
+	"github.com/modbox/modbox/internal/recovery"
 	"github.com/modbox/modbox/internal/savedbox"
 	"github.com/modbox/modbox/internal/snapshot"
 	"github.com/modbox/modbox/internal/telemetry"
@@ -236,11 +237,10 @@ func (s *Service) repair(deps *Deps, made *parts) {
 	s.disk = &Disk{
 		driver: deps.Driver, boxes: s.boxes, ender: s.ender, quotas: s.quotas, use: made.use, work: s.work, ctx: s.ctx, log: s.log,
 	}
-	s.recoverer = &recoverer{
-		store: deps.Store, events: deps.Store, registrar: s.registrar, starter: made.starter, watcher: made.watcher, suspender: s.suspender,
-		ender: s.ender, timers: s.timers, networks: s.networks, saved: s.saved, savedSweeper: savedSweeper,
-		quarantine: kept, driver: deps.Driver, usage: s.usage, boxes: s.boxes, log: s.log,
-	}
+	s.recovery = recovery.New(recovery.Deps{
+		Host: successor{s}, Store: deps.Store, Networks: s.networks, Saved: s.saved, Sweeper: savedSweeper, Quarantine: kept,
+		Driver: deps.Driver, Usage: s.usage, Log: s.log,
+	})
 	s.sweeper = &sweeper{
 		interval: cfg.SweepInterval, retention: cfg.Retention, store: deps.Store, finder: s.Finder, boxes: s.boxes, driver: deps.Driver,
 		ender: s.ender, expirer: made.expirer, suspender: s.suspender, networks: s.networks, executions: s.executions, snapshots: s.snapshots,

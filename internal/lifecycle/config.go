@@ -138,11 +138,10 @@ func (c *Config) promise() quota.Promise {
 // Limits of the service that are not worth a setting.
 const (
 	destroyTimeout = 60 * time.Second // of one attempt to destroy a box
-	recoverTimeout = 10 * time.Second // of all attempts to recover a box
 	attemptTimeout = 5 * time.Second  // of one call to an agent or probe that is not up yet
 	purgeInterval  = time.Minute
 	purgeBatch     = 500
-	recoverWorkers = 16
+	settleWorkers  = 16
 	sweepWorkers   = 4
 )
 

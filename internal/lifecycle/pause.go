@@ -17,6 +17,7 @@ import (
 	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/lookup"
 	"github.com/modbox/modbox/internal/quota"
+	"github.com/modbox/modbox/internal/recovery"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/savedbox"
 	"github.com/modbox/modbox/internal/telemetry"
@@ -301,7 +302,7 @@ func (s *suspender) settle(b *entry) error {
 		}
 		return s.recordPaused(b, map[string]string{})
 	}
-	if err := s.starter.takeOver(b.Context(), b); err != nil {
+	if err := recovery.TakeOver(b.Context(), s.driver, b.Box); err != nil {
 		if b.Context().Err() == nil {
 			s.log.Warn("sandbox was lost while it was being paused", "sandbox", b.ID, "error", err)
 			s.ender.endOrLog(b, sandbox.Cause{Code: sandbox.CauseHostRestart, Message: "the server or host was restarted while it was being paused"})

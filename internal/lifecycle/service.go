@@ -30,6 +30,7 @@ import (
 	"github.com/modbox/modbox/internal/pressure"
 	"github.com/modbox/modbox/internal/quarantine"
 	"github.com/modbox/modbox/internal/quota"
+	"github.com/modbox/modbox/internal/recovery"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/snapshot"
 	"github.com/modbox/modbox/internal/stream"
@@ -129,7 +130,7 @@ type Deps struct {
 // codes of package sandbox; another workspace's sandbox is NotFound, as if it did not exist.
 //
 // Its parts make the changes: states records them; ender ends sandboxes; starter starts boxes, and package savedbox saves and revives them;
-// suspender pauses and resumes; registrar and provisioner create; forker forks; recoverer and sweeper
+// suspender pauses and resumes; registrar and provisioner create; forker forks; package recovery and sweeper
 // repair. New makes the parts in that order, and a part calls only parts that New made before, with two
 // exceptions: a timer calls the expirer, and the watcher asks the automatic checkpoints about a lost box.
 type Service struct {
@@ -177,7 +178,7 @@ type Service struct {
 	planner     *creation.Planner
 	provisioner *provisioner
 	forks       *forker
-	recoverer   *recoverer
+	recovery    *recovery.Service
 	sweeper     *sweeper
 	disk        *Disk
 }
@@ -241,7 +242,7 @@ func (s *Service) Start(ctx context.Context) error {
 	if !s.work.Start() {
 		return errors.New("lifecycle: started twice")
 	}
-	for _, step := range []func(context.Context) error{s.recoverer.recover, s.quotas.EndStale, s.executions.Recover} {
+	for _, step := range []func(context.Context) error{s.recovery.Recover, s.quotas.EndStale, s.executions.Recover} {
 		if err := step(ctx); err != nil {
 			_ = s.Close(context.WithoutCancel(ctx))
 			return err

@@ -8,7 +8,6 @@ import (
 	"net"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/environment"
@@ -17,14 +16,13 @@ import (
 	"github.com/modbox/modbox/internal/image/spec"
 	"github.com/modbox/modbox/internal/network"
 	"github.com/modbox/modbox/internal/readiness"
-	"github.com/modbox/modbox/internal/retry"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/telemetry"
 	"github.com/modbox/modbox/internal/template"
 	"github.com/modbox/modbox/internal/warmbox"
 )
 
-// starter starts boxes for sandboxes, or takes boxes from the pool, and takes over boxes of the server before.
+// starter starts boxes for sandboxes, or takes boxes from the pool.
 type starter struct {
 	cfg          *Config
 	states       *states
@@ -226,18 +224,4 @@ func (s *starter) late(b *entry) (bool, error) {
 	}
 	s.log.Warn("sandbox started anew is not ready", "sandbox", b.ID, "error", err)
 	return true, b.Context().Err()
-}
-
-// takeOver calls the driver's Recover for the box. It repeats failed attempts for some time, unless
-// the driver reports that the box is gone.
-func (s *starter) takeOver(ctx context.Context, b *entry) error {
-	handle := b.Sandbox().Handle
-	_, err := backoff.Retry(ctx, func() (struct{}, error) {
-		err := s.driver.Recover(ctx, b.ID, handle)
-		if code := sandbox.CodeOf(err); code == sandbox.NotFound || code == sandbox.Invalid {
-			err = backoff.Permanent(err)
-		}
-		return struct{}{}, err
-	}, retry.Pauses(50*time.Millisecond, 2*time.Second), backoff.WithMaxElapsedTime(recoverTimeout))
-	return err
 }

@@ -124,7 +124,7 @@ func (w *sweeper) sweepBoxes() {
 	if len(unsettled) > 0 && w.settling.CompareAndSwap(false, true) {
 		w.work.Go(func() { // a few at a time: they may save files, and the time for a save includes its wait for others
 			defer w.settling.Store(false)
-			background.Each(unsettled, recoverWorkers, func(b *entry) { w.suspender.settleLater(b.Context(), b) })
+			background.Each(unsettled, settleWorkers, func(b *entry) { w.suspender.settleLater(b.Context(), b) })
 		})
 	}
 }
