@@ -23,7 +23,7 @@ func (s *Sandboxes) Archive(ctx context.Context, id sandbox.ID, saved sandbox.Ch
 		if row.SavedBytes > 0 {
 			size = row.SavedBytes
 		}
-		if err := addArchive(ctx, tx, &row, saved, size, ev.Time, time.Time{}, a); err != nil {
+		if err := addArchive(ctx, tx, id, row.Workspace, saved, size, ev.Time, time.Time{}, a); err != nil {
 			return row, err
 		}
 		return moved(ctx, tx, id, sandbox.Change{ArchivedAt: &ev.Time, SavedBytes: &size}, ev)
@@ -60,7 +60,7 @@ func (s *Sandboxes) Copied(ctx context.Context, id sandbox.ID, saved sandbox.Che
 			size = row.SavedBytes
 		}
 		// Released, because the sandbox has its state on the disk: the bytes count in the quota of the disk as well, and the copy stays while the sandbox is paused with it.
-		return addArchive(ctx, tx, &row, saved, size, at, at, a)
+		return addArchive(ctx, tx, id, row.Workspace, saved, size, at, at, a)
 	})
 	if err != nil {
 		return fmt.Errorf("record the copy of the state of sandbox %s: %w", id, err)
@@ -69,13 +69,13 @@ func (s *Sandboxes) Copied(ctx context.Context, id sandbox.ID, saved sandbox.Che
 }
 
 // addArchive adds the row of a stored state of a sandbox, unless it has one, with at and released for the times. Errors: QuotaExceeded.
-func addArchive(ctx context.Context, tx *sql.Tx, row *sandboxRow, saved sandbox.CheckpointID, size int64, at, released time.Time, a quota.Admission) error {
-	limits, err := effective(ctx, tx, row.Workspace, a.Limits)
+func addArchive(ctx context.Context, tx *sql.Tx, owner sandbox.ID, ws sandbox.WorkspaceID, saved sandbox.CheckpointID, size int64, at, released time.Time, a quota.Admission) error {
+	limits, err := effective(ctx, tx, ws, a.Limits)
 	if err != nil {
 		return err
 	}
 	var use quota.Use // without what is stored of this state already
-	err = tx.QueryRowContext(ctx, "SELECT coalesce(sum(size_bytes), 0) FROM archives WHERE workspace_id = $1 AND checkpoint_id <> $2", row.Workspace, saved).Scan(&use.ArchiveBytes)
+	err = tx.QueryRowContext(ctx, "SELECT coalesce(sum(size_bytes), 0) FROM archives WHERE workspace_id = $1 AND checkpoint_id <> $2", ws, saved).Scan(&use.ArchiveBytes)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func addArchive(ctx context.Context, tx *sql.Tx, row *sandboxRow, saved sandbox.
 		return err
 	}
 	_, err = tx.ExecContext(ctx, `INSERT INTO archives (checkpoint_id, sandbox_id, workspace_id, size_bytes, archived_at, released_at) VALUES ($1, $2, $3, $4, $5, $6)
-		ON CONFLICT (checkpoint_id) DO UPDATE SET size_bytes = $4, archived_at = $5, released_at = $6`, saved, row.ID, row.Workspace, size, database.Nanos(at), database.Nanos(released))
+		ON CONFLICT (checkpoint_id) DO UPDATE SET size_bytes = $4, archived_at = $5, released_at = $6`, saved, owner, ws, size, database.Nanos(at), database.Nanos(released))
 	return err
 }
 
@@ -127,17 +127,19 @@ func (s *Sandboxes) Archives() *Archives { return &Archives{s.db} }
 type Archives struct{ db *database.DB }
 
 // unneeded are the released states that may be removed. A sandbox that is paused with its state on the disk keeps the stored copy, and the
-// row: without the row, the copy would count for no quota when the sandbox goes on.
-const unneeded = "released_at > 0 AND NOT EXISTS (SELECT 1 FROM sandboxes WHERE saved = archives.checkpoint_id AND " + isLive + ")"
+// row: without the row, the copy would count for no quota when the sandbox goes on. So does a checkpoint, and an automatic checkpoint that was replaced, until a later one has a copy.
+const unneeded = "released_at > 0 AND NOT EXISTS (SELECT 1 FROM sandboxes WHERE saved = archives.checkpoint_id AND " + isLive + ")" +
+	" AND NOT EXISTS (SELECT 1 FROM checkpoints WHERE id = archives.checkpoint_id)" +
+	" AND NOT EXISTS (SELECT 1 FROM automatic_copies WHERE automatic_copies.checkpoint_id = archives.checkpoint_id)"
 
-// Released returns at most limit states that no sandbox is paused with and that were released before a time, of one workspace or, with "",
+// Released returns at most limit states that no sandbox is paused with, that no checkpoint has, and that were released before a time, of one workspace or, with "",
 // of all, the first released first.
 func (s *Archives) Released(ctx context.Context, ws sandbox.WorkspaceID, before time.Time, limit int) ([]sandbox.CheckpointID, error) {
 	return database.Column[sandbox.CheckpointID](ctx, s.db.Reader(), `SELECT checkpoint_id FROM archives
 		WHERE `+unneeded+` AND released_at < $1 AND ($2 = '' OR workspace_id = $2) ORDER BY released_at LIMIT $3`, database.Nanos(before), ws, limit)
 }
 
-// Forget deletes the record of a released state, unless a sandbox is paused with it. It reports whether it did.
+// Forget deletes the record of a released state, unless a sandbox is paused with it or a checkpoint has it. It reports whether it did.
 func (s *Archives) Forget(ctx context.Context, id sandbox.CheckpointID) (found bool, err error) {
 	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		found, err = database.Exists(ctx, tx, "SELECT 1 FROM archives WHERE checkpoint_id = $1 AND "+unneeded, id)
@@ -152,9 +154,10 @@ func (s *Archives) Forget(ctx context.Context, id sandbox.CheckpointID) (found b
 	return found, nil
 }
 
-// Known reports whether the state has a record, or a sandbox is paused with it.
+// Known reports whether the state has a record, a sandbox is paused with it, or a checkpoint has it.
 func (s *Archives) Known(ctx context.Context, id sandbox.CheckpointID) (bool, error) {
-	return database.Exists(ctx, s.db.Reader(), "SELECT 1 FROM archives WHERE checkpoint_id = $1 UNION SELECT 1 FROM sandboxes WHERE saved = $1 AND "+isLive, id)
+	return database.Exists(ctx, s.db.Reader(), "SELECT 1 FROM archives WHERE checkpoint_id = $1 UNION SELECT 1 FROM checkpoints WHERE id = $1 UNION SELECT 1 FROM automatic_copies WHERE checkpoint_id = $1"+
+		" UNION SELECT 1 FROM sandboxes WHERE saved = $1 AND "+isLive, id)
 }
 
 // Stored returns the bytes that the record of a state counts; 0 without a record.
@@ -169,10 +172,12 @@ func (s *Archives) Uncopied(ctx context.Context) ([]sandbox.CheckpointID, error)
 		AND NOT EXISTS (SELECT 1 FROM archives WHERE checkpoint_id = sandboxes.saved)`)
 }
 
-// Images returns the digests of the root filesystems of sandboxes that are paused with a state in the object store.
+// Images returns the digests of the root filesystems of sandboxes that are paused with a state in the object store, and of checkpoints that have a copy there.
 func (s *Archives) Images(ctx context.Context) ([]string, error) {
 	return database.Column[string](ctx, s.db.Reader(), `SELECT DISTINCT image_digest FROM sandboxes
-		WHERE (archived_at > 0 OR state = 'paused' AND EXISTS (SELECT 1 FROM archives WHERE checkpoint_id = sandboxes.saved)) AND `+isLive)
+		WHERE (archived_at > 0 OR state = 'paused' AND EXISTS (SELECT 1 FROM archives WHERE checkpoint_id = sandboxes.saved)) AND `+isLive+`
+		UNION SELECT image_digest FROM checkpoints WHERE image_digest <> '' AND EXISTS (SELECT 1 FROM archives WHERE checkpoint_id = checkpoints.id)
+		UNION SELECT image_digest FROM automatic_copies WHERE image_digest <> ''`)
 }
 
 // Any reports whether any state, output of an execution or image was stored, or anything was sent since the last ClearSent.

@@ -117,6 +117,9 @@ func transition(ctx context.Context, tx *sql.Tx, id sandbox.ID, from, to sandbox
 		return row, err
 	}
 	if to.Ended() {
+		if err := releaseCheckpoint(ctx, tx, id, "", ev.Time); err != nil {
+			return row, err
+		}
 		if _, err := tx.ExecContext(ctx, "DELETE FROM checkpoints WHERE sandbox_id = $1", id); err != nil {
 			return row, err
 		}

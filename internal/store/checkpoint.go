@@ -55,10 +55,11 @@ func (c *Checkpoints) Begun(ctx context.Context) ([]sandbox.Checkpoint, error) {
 }
 
 // Discarded reports whether the files of a checkpoint without a row may be deleted: a
-// trigger of the database recorded that a row released it a short time ago, or the
-// checkpoint was begun and never recorded.
+// trigger of the database recorded that a row released it a short time ago, the
+// checkpoint was begun and never recorded, or it was an automatic checkpoint that has a copy.
 func (c *Checkpoints) Discarded(ctx context.Context, id sandbox.CheckpointID) (bool, error) {
-	return database.Exists(ctx, c.db.Reader(), "SELECT 1 FROM released WHERE name = $1 UNION SELECT 1 FROM checkpoints_begun WHERE id = $1", id)
+	return database.Exists(ctx, c.db.Reader(), "SELECT 1 FROM released WHERE name = $1 UNION SELECT 1 FROM checkpoints_begun WHERE id = $1"+
+		" UNION SELECT 1 FROM automatic_copies WHERE checkpoint_id = $1", id)
 }
 
 // Create records a checkpoint of a live sandbox, sets its parent, and appends ev, in one
@@ -160,6 +161,9 @@ func (c *Checkpoints) List(ctx context.Context, id sandbox.ID) ([]sandbox.Checkp
 // exist, Delete does nothing.
 func (c *Checkpoints) Delete(ctx context.Context, id sandbox.CheckpointID, ev sandbox.Event) error {
 	return c.write(ctx, "delete checkpoint "+string(id), func(ctx context.Context, tx *sql.Tx) error {
+		if err := releaseCheckpoint(ctx, tx, ev.Sandbox, id, ev.Time); err != nil {
+			return err
+		}
 		res, err := tx.ExecContext(ctx, "DELETE FROM checkpoints WHERE id = $1 AND sandbox_id = $2", id, ev.Sandbox)
 		if err != nil {
 			return err

@@ -356,7 +356,8 @@ func (s *Snapshots) Lineage(ctx context.Context, id sandbox.SnapshotID, limit in
 func (s *Snapshots) DigestsInUse(ctx context.Context) ([]string, error) {
 	return database.Column[string](ctx, s.db.Reader(), "SELECT image_digest FROM sandboxes WHERE image_digest <> '' AND "+isLive+
 		" UNION SELECT digest FROM snapshots WHERE digest <> '' AND state = 'ready'"+
-		" UNION SELECT image_digest FROM checkpoints WHERE image_digest <> ''")
+		" UNION SELECT image_digest FROM checkpoints WHERE image_digest <> ''"+
+		" UNION SELECT image_digest FROM automatic_copies WHERE image_digest <> ''")
 }
 
 func (s *Snapshots) querySnapshots(ctx context.Context, query string, args ...any) ([]sandbox.Snapshot, error) {

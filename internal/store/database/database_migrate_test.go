@@ -54,6 +54,7 @@ var fixtures = []string{
 	`INSERT INTO webhook_deliveries (id, webhook_id, workspace_id, event_seq, sandbox_id, sandbox_name, time, type, message, data, created_at, retry_until, next_attempt_at)
 		VALUES ('msg_1', 'wh', 'w', 1, 's', 'n', 1, 'created', '', '{}', 1, 0, 0)`,
 	`INSERT INTO archives (checkpoint_id, sandbox_id, workspace_id, size_bytes, archived_at) VALUES ('c4', 's', 'w', 1, 1)`,
+	`INSERT INTO automatic_copies (checkpoint_id, sandbox_id, image_digest, created_at) VALUES ('c5', 's', 'sha256:a', 1)`,
 	`INSERT INTO workers (id, name, key_digest, state, address, version, memory_bytes, cores, joined_at, seen_at) VALUES ('worker-A', 'a', 'ff', 'ready', '', '', 1, 1, 1, 1)`,
 	`INSERT INTO stored_files (digest, content, size_bytes, workspace_id, stored_by) VALUES ('sha256:a', 'a', 1, 'w', 'i')`,
 	`UPDATE installation SET generation = 7`,
