@@ -66,8 +66,10 @@ func TestInterruptedProof(t *testing.T) {
 	}
 	var untried int
 	var held bool
+	var said []string
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		line := lines.Text()
+		said = append(said, line)
 		switch {
 		case strings.Contains(line, "a server with a state of its own runs"):
 			if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
@@ -81,7 +83,7 @@ func TestInterruptedProof(t *testing.T) {
 	}
 	_ = cmd.Wait() // interrupted
 	if untried == 0 || !held {
-		t.Errorf("an interrupted proof has %d rows that were not tried, and nothing is left: %t", untried, held)
+		t.Errorf("an interrupted proof has %d rows that were not tried, and nothing is left: %t\n%s", untried, held, strings.Join(said, "\n"))
 	}
 	wantNoProof(t, s)
 }

@@ -23,8 +23,16 @@ const (
 	commandTimeout = time.Minute
 )
 
+// toTheEnd returns a context for a call that makes sandboxes. It does not end with an interruption, after which the server would
+// go on with the call and make them later than the end of the proof lists them.
+func toTheEnd(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), rowTime)
+}
+
 // create makes a running sandbox.
 func (p *proof) create(ctx context.Context) (*client.Sandbox, error) {
+	ctx, cancel := toTheEnd(ctx)
+	defer cancel()
 	sb, err := p.API.Sandboxes.Create(ctx, client.CreateOptions{
 		Image: p.image, Resources: client.Resources{Memory: memory, Disk: disk, CPU: "1"}, TTL: 2 * totalTime, WaitUpTo: rowTime,
 	})
@@ -205,7 +213,9 @@ func fork(ctx context.Context, p *proof) (string, error) {
 		if err := g.startCounter(ctx); err != nil {
 			return "", err
 		}
-		children, err := p.API.Sandboxes.Fork(ctx, g.ref, client.ForkOptions{Count: 2})
+		making, cancel := toTheEnd(ctx)
+		children, err := p.API.Sandboxes.Fork(making, g.ref, client.ForkOptions{Count: 2})
+		cancel()
 		if err != nil {
 			return "", fmt.Errorf("fork: %w", err)
 		}
