@@ -3,8 +3,10 @@ package gvisor_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/modbox/modbox/internal/driver"
@@ -86,7 +88,7 @@ func TestProcessLimitHoldsForRoot(t *testing.T) {
 	spec := newSpec(inMemory)
 	spec.MaxProcesses = 60
 	g := r.start(t, spec)
-	out, _ := g.sh("for i in $(seq 200); do sleep 600 >/dev/null 2>&1 & done; kill -9 -1")
+	out, _ := g.sh("(for i in $(seq 200); do sleep 600 >/dev/null 2>&1 & done); kill -9 -1") // a shell that cannot fork ends
 	if !strings.Contains(out, "can't fork") && !strings.Contains(out, "temporarily unavailable") {
 		t.Errorf("starting 200 processes under a limit of 60: %q", out)
 	}
@@ -98,6 +100,35 @@ func TestProcessLimitHoldsForRoot(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// TestThreadsOfTheAgent makes the agent need threads while root has as many processes as it may have.
+func TestThreadsOfTheAgent(t *testing.T) {
+	r := newRig(t)
+	spec := newSpec(inMemory)
+	spec.MaxProcesses = 60
+	g := r.start(t, spec)
+	g.must("dd if=/dev/zero of=/tmp/large bs=1M count=8 2>/dev/null")
+	out, _ := g.sh("for i in $(seq 200); do sleep 600 >/dev/null 2>&1 & done")
+	if !strings.Contains(out, "can't fork") && !strings.Contains(out, "temporarily unavailable") {
+		t.Errorf("starting 200 processes under a limit of 60: %q", out)
+	}
+	var calls sync.WaitGroup
+	for range 64 {
+		calls.Go(func() {
+			body, _, err := g.agent.ReadFile(t.Context(), "/tmp/large", 0, -1)
+			if err != nil {
+				t.Errorf("ReadFile: %v", err)
+				return
+			}
+			defer body.Close()
+			if n, err := io.Copy(io.Discard, body); err != nil || n != 8*mib {
+				t.Errorf("read %d bytes, %v", n, err)
+			}
+		})
+	}
+	calls.Wait()
+	g.mustRun()
 }
 
 func TestOutOfMemoryEndsTheProcessOnly(t *testing.T) {

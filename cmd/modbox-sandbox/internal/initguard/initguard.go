@@ -1,5 +1,6 @@
 // Package initguard keeps processes of the sandbox from ending it by accident. Unlike Linux, gVisor lets root
-// inside a sandbox kill PID 1 with SIGKILL, which ends the sandbox and loses its files.
+// inside a sandbox kill PID 1 with SIGKILL, which ends the sandbox and loses its files. Threads of PID 1 count as processes of
+// root, and a Go program ends when it cannot have a thread: so the limit of processes does not hold for them.
 //
 // A filter of system calls in the agent would do the same, but gVisor evaluates the filter for all system calls
 // whenever a thread starts: a fourteenth of the processor time of a command.
@@ -8,10 +9,13 @@
 package initguard
 
 import (
+	"sync"
+
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/errors/linuxerr"
 	"gvisor.dev/gvisor/pkg/sentry/arch"
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
+	"gvisor.dev/gvisor/pkg/sentry/limits"
 
 	"github.com/modbox/modbox/cmd/modbox-sandbox/internal/systemcall"
 )
@@ -65,5 +69,27 @@ func Register() error {
 			}
 		}
 	}
+	wrappers[unix.SYS_CLONE] = freeThreads
 	return systemcall.Wrap(wrappers)
+}
+
+// raising orders changes of the limit of PID 1: of two at once, the second would take the raised limit for the limit.
+var raising sync.Mutex
+
+// freeThreads returns the clone system call, which makes a thread of PID 1 even if root has as many processes as it may have.
+func freeThreads(clone kernel.SyscallFn) kernel.SyscallFn {
+	return func(t *kernel.Task, sysno uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
+		tid, next, err := clone(t, sysno, args)
+		if !linuxerr.Equals(linuxerr.EAGAIN, err) || args[0].Uint64()&unix.CLONE_THREAD == 0 || t.ThreadGroup() != t.Kernel().GlobalInit() {
+			return tid, next, err
+		}
+		// A command that PID 1 starts meanwhile is beyond the limit too, which does no harm.
+		raising.Lock()
+		defer raising.Unlock()
+		set := t.ThreadGroup().Limits()
+		limit := set.Get(limits.ProcessCount)
+		defer set.SetUnchecked(limits.ProcessCount, limit)
+		set.SetUnchecked(limits.ProcessCount, limits.Limit{Cur: limits.Infinity, Max: limits.Infinity})
+		return clone(t, sysno, args)
+	}
 }
