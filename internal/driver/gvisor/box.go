@@ -3,6 +3,7 @@ package gvisor
 import (
 	"context"
 	"fmt"
+	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -35,6 +36,7 @@ type box struct {
 
 	// Set before ready is closed and not changed afterwards.
 	proc      *process.Process
+	stderr    *os.File // the agent's; nil if another server has made the box
 	resources sandbox.Resources
 	layout    layer.Layout
 	handover  bool  // see [state]
@@ -88,6 +90,7 @@ func (b *box) watch() {
 	close(b.ended)
 	b.disconnect()
 	b.proc.Close()
+	_ = b.stderr.Close() // it may be nil
 }
 
 // explain returns how the box ended. If guest processes of a box were killed for lack of memory
@@ -125,7 +128,7 @@ func (b *box) explain(ws unix.WaitStatus, known bool) driver.Exit {
 	}
 	if exit.Fault && known {
 		// Only the operator can do something about it. The file goes with the box.
-		b.host.logger.Warn("a box failed", "box", b.id, "reason", exit.Detail, "gvisor", launch.BootLog(b.dir))
+		b.host.logger.Warn("a box failed", "box", b.id, "reason", exit.Detail, "gvisor", launch.BootLog(b.dir), "agent", launch.Written(b.stderr))
 	}
 	return exit
 }
@@ -172,6 +175,7 @@ func (b *box) letGo() {
 	if b.proc != nil {
 		b.proc.Close()
 	}
+	_ = b.stderr.Close() // it may be nil
 }
 
 // disconnect closes every connection into the box and prevents new connections.

@@ -244,7 +244,7 @@ func TestFailureIsLogged(t *testing.T) {
 	if exit, err := r.Wait(ctx, g.id); err != nil || !exit.Fault {
 		t.Errorf("Wait = %+v, %v; want a fault", exit, err)
 	}
-	for _, want := range []string{string(g.id), "status 2", "panic: no reason"} {
+	for _, want := range []string{string(g.id), "status 2", "panic: no reason", "SIGABRT: abort"} {
 		if said := log.String(); !strings.Contains(said, want) {
 			t.Errorf("the log is %q, want %q in it", said, want)
 		}
@@ -388,6 +388,17 @@ const capabilities = "cat /proc/1/task/*/status /proc/self/status | grep -E 'Cap
 
 // TestAgentSetsTheHostName tells an agent its host name after the start, as for pooled boxes, which
 // are made before their sandbox. Only the agent can set the name, and has no capability for it.
+// TestFullStderr fills the agent's stderr, which the host keeps in memory.
+func TestFullStderr(t *testing.T) {
+	g := newRig(t).start(t, newSpec(inMemory))
+	if out, code := g.sh("head -c 1000000 /dev/zero > /proc/1/fd/2"); code == 0 {
+		t.Errorf("the stderr of the agent takes a megabyte: %q", out)
+	}
+	if got := g.must("stat -L -c %s /proc/1/fd/2"); got != "4096" {
+		t.Errorf("the stderr of the agent has %s bytes, want 4096", got)
+	}
+}
+
 func TestAgentSetsTheHostName(t *testing.T) {
 	g := newRig(t).start(t, newSpec(inMemory))
 	const want = "CapEff:\t00000000a80405fb\nCapInh:\t0000000000000000\nCapPrm:\t00000000a80405fb"

@@ -121,9 +121,14 @@ func (d *Driver) create(ctx context.Context, b *box, plan plan) (driver.Handle, 
 			}
 		})
 	}
+	stderr, err := launch.NewStderr()
+	if err != nil {
+		return nil, err
+	}
+	undo.Add(func() { stderr.Close() })
 	p, err := launch.Box{
 		Spec: plan.spec, Dir: b.dir, Root: d.host.paths.run, Agent: plan.agent, Frame: plan.frame, Layout: plan.layout, Layers: d.host.paths.layers(), Handover: plan.handover,
-		Platform: plan.platform,
+		Platform: plan.platform, Stderr: stderr,
 	}.Start(ctx, d.binary, b.group)
 	if err != nil {
 		return nil, err
@@ -165,6 +170,7 @@ func (d *Driver) create(ctx context.Context, b *box, plan plan) (driver.Handle, 
 		return nil, context.Cause(ctx)
 	}
 	undo.Release()
+	b.stderr = stderr
 	b.adopt(p, s)
 	return h, nil
 }

@@ -71,6 +71,8 @@ type Box struct {
 	Platform platform.Name
 	// Handover is whether the agent takes connections from [control.Client.HandOver].
 	Handover bool
+	// Stderr is the agent's, from [NewStderr]. The caller owns it.
+	Stderr *os.File
 }
 
 // Start starts the box's process, which executes binary, in group, and returns when gVisor listens
@@ -105,7 +107,7 @@ func (b Box) Start(ctx context.Context, binary *os.File, group *cgroup.Group) (p
 		framed(oci, b.Frame, names(layers), b.Layout.PlainTmp)
 	}
 	l := launch{
-		handover: b.Handover, platform: b.Platform,
+		handover: b.Handover, platform: b.Platform, stderr: b.Stderr,
 		id: b.Spec.ID, dir: b.Dir, root: b.Root, spec: oci, images: images,
 		mounts: b.Layout.Mounts(oci, b.Spec.Resources, b.Layers, len(images)-1, upper), resources: b.Spec.Resources,
 	}
@@ -162,6 +164,7 @@ type launch struct {
 	layers    []*os.File // files behind the writable layers, in the order of the mounts
 	resources sandbox.Resources
 	handover  bool
+	stderr    *os.File
 	platform  platform.Name
 	device    *os.File // of the platform; nil for none
 }
@@ -258,7 +261,7 @@ func (l launch) arguments(cmd *exec.Cmd, given *donations) error {
 		}
 		given.own(stdin)
 	}
-	given.to(cmd, "stdio-fds", stdin, null, null)
+	given.to(cmd, "stdio-fds", stdin, null, l.stderr)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = null, null, null
 	control, err := control.Bind(l.dir)
 	if err != nil {
@@ -269,6 +272,9 @@ func (l launch) arguments(cmd *exec.Cmd, given *donations) error {
 	return nil
 }
 
+// quoted is the most of a failed box's own words in a message, in bytes.
+const quoted = 2 << 10
+
 // BootLog returns the beginning of what gVisor has written about its own failure into the directory of a box, or nothing.
 func BootLog(dir string) string {
 	f, err := os.Open(filepath.Join(dir, logName))
@@ -276,8 +282,7 @@ func BootLog(dir string) string {
 		return ""
 	}
 	defer f.Close()
-	const most = 2 << 10
-	data, _ := io.ReadAll(io.LimitReader(f, most)) // a message has at least the part that can be read
+	data, _ := io.ReadAll(io.LimitReader(f, quoted)) // a message has at least the part that can be read
 	return strings.TrimSpace(string(data))
 }
 
