@@ -121,6 +121,7 @@ func fixtures(ctx context.Context, o options, m *bench.Server) (lines []bench.Li
 		bench.Line{What: "make and revoke an API token, both on the disk when answered, API", Ours: m.Commits},
 		bench.Line{What: fmt.Sprintf("the same, %d times by each of %d clients at once", bench.CommitsEach, bench.CommitsAtOnce), Ours: m.ManyCommits},
 		bench.Line{What: "fork one with a heap of 50 MB → the copy has answered, API", Ours: m.Fork(heap, 1)},
+		bench.Line{What: "standstill of that one while it is forked", Ours: m.Standstill(heap)},
 		bench.Line{What: fmt.Sprintf("%d requests through a sandbox's URL by each of %d clients at once", bench.RequestsEach, bench.LoadAtOnce), Ours: bench.Requests(url)},
 	), end, nil
 }

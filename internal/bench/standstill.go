@@ -54,9 +54,9 @@ func (m *Server) gap(ctx context.Context, id string) (time.Duration, error) {
 // quiet is for how long the ticker's own gaps are watched.
 const quiet = time.Second
 
-// standstill measures how much longer the ticker's longest gap is while its sandbox
+// Standstill measures how much longer the ticker's longest gap is while its sandbox
 // is forked than without: asking it, whose commands disturb it, is in both.
-func (m *Server) standstill(id string) Op {
+func (m *Server) Standstill(id string) Op {
 	return func(ctx context.Context) (time.Duration, error) {
 		if _, err := m.gap(ctx, id); err != nil {
 			return 0, err
@@ -97,7 +97,7 @@ func (r *Report) AddStandstill(ctx context.Context, rounds int, m *Server) error
 	if err := r.Add(ctx, rounds, Line{What: "fork one with a heap of 50 MB → the copy has answered, API", Ours: m.Fork(id, 1)}); err != nil {
 		return err
 	}
-	got, err := Alternate(ctx, rounds, Side{Name: "modbox", Run: m.standstill(id)})
+	got, err := Alternate(ctx, rounds, Side{Name: "modbox", Run: m.Standstill(id)})
 	if err != nil {
 		return err
 	}
