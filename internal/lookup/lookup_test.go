@@ -39,7 +39,7 @@ type entry struct{ *box.Box }
 // rows is a store with a live sandbox for each id. The server owns some of them.
 type rows struct {
 	Store
-	owned sandbox.Shards
+	owned sandbox.Ranges
 }
 
 func (rows) SandboxByID(_ context.Context, id sandbox.ID) (sandbox.Sandbox, error) {
@@ -70,7 +70,7 @@ func (a *adopter) AdoptLost(row sandbox.Sandbox) *entry {
 func TestSandboxesOfOtherServers(t *testing.T) {
 	a := &adopter{group: background.New(), index: box.NewIndex[*entry]()}
 	t.Cleanup(a.group.Cancel)
-	f := New[*entry](t.Context(), a.index, rows{owned: sandbox.Shards{First: 0, Last: 0x7f}}, a)
+	f := New[*entry](t.Context(), a.index, rows{owned: sandbox.RangesFrom(0, 7)}, a)
 	own, other := sandbox.NewID()[:34]+"7f", sandbox.NewID()[:34]+"80"
 	if e, _, err := f.EntryByID(t.Context(), other); e != nil || sandbox.CodeOf(err) != sandbox.Unavailable || a.adopted != 0 || a.index.Has(other) {
 		t.Errorf("a sandbox of another server: %v, %v, %d adopted; want code unavailable", e, err, a.adopted)

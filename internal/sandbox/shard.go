@@ -1,6 +1,12 @@
 package sandbox
 
-import "strconv"
+import (
+	"fmt"
+	"math/bits"
+	"strconv"
+	"strings"
+	"sync/atomic"
+)
 
 // Shard is a part of all sandboxes. A sandbox stays in its shard, which is the last byte of its ID: of a new ID that is random.
 type Shard uint8
@@ -17,11 +23,55 @@ func (id ID) Shard() Shard {
 	return Shard(n)
 }
 
-// Shards are the shards from First to Last.
-type Shards struct{ First, Last Shard }
+// Range returns the range of a shard: the last digit but one of the IDs of its sandboxes.
+func (s Shard) Range() int { return int(s >> 4) }
 
-// AllShards has every sandbox.
-var AllShards = Shards{0, 0xff}
+// RangeCount is the number of ranges of shards. A server owns whole ranges.
+const RangeCount = 16
 
-// Has reports whether a sandbox is in one of the shards.
-func (s Shards) Has(id ID) bool { return s.First <= id.Shard() && id.Shard() <= s.Last }
+// Ranges is a set of ranges of shards: range n is in it if bit n is set.
+type Ranges uint16
+
+// AllRanges has every sandbox.
+const AllRanges Ranges = 1<<RangeCount - 1
+
+// RangesFrom returns the ranges from first to last.
+func RangesFrom(first, last int) Ranges {
+	return AllRanges >> (RangeCount - 1 - last) &^ (1<<first - 1)
+}
+
+// Has reports whether a sandbox is in one of the ranges.
+func (r Ranges) Has(id ID) bool { return r.HasRange(id.Shard().Range()) }
+
+// HasRange reports whether range n is in the set.
+func (r Ranges) HasRange(n int) bool { return r&(1<<n) != 0 }
+
+// First returns the first range of a set that is not empty.
+func (r Ranges) First() int { return bits.TrailingZeros16(uint16(r)) }
+
+// Digits returns the digits of the ranges in IDs.
+func (r Ranges) Digits() string {
+	var digits strings.Builder
+	for n := range RangeCount {
+		if r.HasRange(n) {
+			fmt.Fprintf(&digits, "%x", n)
+		}
+	}
+	return digits.String()
+}
+
+// Ownership is the set of the ranges that a server owns, which may change.
+type Ownership struct{ ranges atomic.Uint32 }
+
+// Own returns the ownership of ranges.
+func Own(r Ranges) *Ownership {
+	var o Ownership
+	o.Set(r)
+	return &o
+}
+
+// Ranges returns the ranges of now.
+func (o *Ownership) Ranges() Ranges { return Ranges(o.ranges.Load()) } //nolint:gosec // Set has stored it
+
+// Set replaces the ranges.
+func (o *Ownership) Set(r Ranges) { o.ranges.Store(uint32(r)) }

@@ -13,11 +13,23 @@ func TestShards(t *testing.T) {
 		if got := id.Shard(); got != want {
 			t.Errorf("%q is in shard %d, want %d", id, got, want)
 		}
-		if !sandbox.AllShards.Has(id) || !(sandbox.Shards{First: want, Last: want}).Has(id) {
-			t.Errorf("%q is not in its shards", id)
+		n := int(want) / 16
+		if want.Range() != n || !sandbox.AllRanges.Has(id) || !sandbox.RangesFrom(n, n).Has(id) || !sandbox.RangesFrom(n, sandbox.RangeCount-1).Has(id) {
+			t.Errorf("%q is not in its ranges", id)
 		}
-		if want > 0 && (sandbox.Shards{Last: want - 1}).Has(id) || want < 0xff && (sandbox.Shards{First: want + 1, Last: 0xff}).Has(id) {
-			t.Errorf("%q is in other shards", id)
+		if (sandbox.AllRanges &^ sandbox.RangesFrom(n, n)).Has(id) {
+			t.Errorf("%q is in other ranges", id)
+		}
+	}
+	for _, c := range []struct {
+		ranges sandbox.Ranges
+		first  int
+		digits string
+	}{
+		{sandbox.AllRanges, 0, "0123456789abcdef"}, {sandbox.RangesFrom(0, 7), 0, "01234567"}, {sandbox.RangesFrom(9, 10) | sandbox.RangesFrom(15, 15), 9, "9af"},
+	} {
+		if c.ranges.First() != c.first || c.ranges.Digits() != c.digits {
+			t.Errorf("%b begins with range %d and has %s, want %d and %s", c.ranges, c.ranges.First(), c.ranges.Digits(), c.first, c.digits)
 		}
 	}
 }

@@ -31,30 +31,31 @@ const (
 type Sandboxes struct {
 	db *database.DB
 	sealer
-	shards sandbox.Shards // of their owner
+	owner *sandbox.Ownership // of shards
 }
 
-// Owned returns the sandboxes as the owner of some shards sees them: LiveSandboxes, LiveStates and Purge know the sandboxes of these
-// shards alone, the owner of the first shard purges the rows of no sandbox, and creates of
-// sandboxes of other shards fail. All other methods know all sandboxes.
-func (s *Sandboxes) Owned(shards sandbox.Shards) *Sandboxes {
+// Owned returns the sandboxes as the owner of some ranges of shards sees them: LiveSandboxes, LiveStates and Purge know the sandboxes of
+// these ranges alone, the owner of the first range purges the rows of no sandbox, and creates of
+// sandboxes of other ranges fail. All other methods know all sandboxes. The ranges may change.
+func (s *Sandboxes) Owned(owner *sandbox.Ownership) *Sandboxes {
 	owned := *s
-	owned.shards = shards
+	owned.owner = owner
 	return &owned
 }
 
 // Owns reports whether a sandbox is in the owner's shards.
-func (s *Sandboxes) Owns(id sandbox.ID) bool { return s.shards.Has(id) }
+func (s *Sandboxes) Owns(id sandbox.ID) bool { return s.owner.Ranges().Has(id) }
 
-// inShards is the condition of rows of shards, with the arguments of within.
-const inShards = "substr(id, 35, 2) BETWEEN $1 AND $2"
+// inRanges is the condition of rows of ranges of shards, whose digits are the argument.
+const inRanges = "$1 LIKE '%' || substr(id, 35, 1) || '%'"
 
 // within adds the shards of the owner to a condition, and returns the arguments of both. The owner of all shards adds nothing.
 func (s *Sandboxes) within(condition string) (query string, args []any) {
-	if s.shards == sandbox.AllShards {
+	ranges := s.owner.Ranges()
+	if ranges == sandbox.AllRanges {
 		return condition, nil
 	}
-	return inShards + " AND " + condition, []any{fmt.Sprintf("%02x", s.shards.First), fmt.Sprintf("%02x", s.shards.Last)}
+	return inRanges + " AND " + condition, []any{ranges.Digits()}
 }
 
 // SandboxByID returns a sandbox in any state. Errors: NotFound.
@@ -112,14 +113,14 @@ func (s *Sandboxes) LiveStates(ctx context.Context) (map[sandbox.ID]sandbox.Stat
 }
 
 // Purge deletes the rows of sandboxes of the owner's shards that ended before endedBefore, with their events. For the owner of
-// the first shard it also deletes snapshots that were deleted before it, unless a sandbox or a later snapshot names them as
+// the first range it also deletes snapshots that were deleted before it, unless a sandbox or a later snapshot names them as
 // their origin, and idempotency keys that expired before now. It deletes at most limit rows
 // of each, so that other writes get their turn, and returns the number of deleted sandboxes
 // and snapshots. With a zero endedBefore it deletes only idempotency keys.
 func (s *Sandboxes) Purge(ctx context.Context, now, endedBefore time.Time, limit int) (n int64, err error) {
 	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
 		n = 0
-		first := s.shards.First == 0
+		first := s.owner.Ranges().HasRange(0)
 		if first {
 			err = purgeKeys(ctx, tx, now, limit)
 		}

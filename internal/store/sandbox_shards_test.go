@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -12,7 +11,7 @@ import (
 // TestCreateInTheShardOfAnother creates a sandbox and a fork with ids of another owner's shard.
 func TestCreateInTheShardOfAnother(t *testing.T) {
 	s, ws := openStore(t)
-	own := s.Sandboxes.Owned(sandbox.Shards{First: 0, Last: 0x7f})
+	own := s.Sandboxes.Owned(sandbox.Own(sandbox.RangesFrom(0, 7)))
 	other := creation(ws, "other")
 	other.Sandbox.ID = other.Sandbox.ID[:34] + "80"
 	if rec, err := own.CreateSandbox(t.Context(), other, quota.Admission{}); sandbox.CodeOf(err) != sandbox.Unavailable {
@@ -49,16 +48,16 @@ func TestOwnersOfShards(t *testing.T) {
 		}
 	}
 	for _, owner := range []struct {
-		shards sandbox.Shards
+		ranges sandbox.Ranges
 		want   []string
 	}{
-		{sandbox.Shards{First: 0x40, Last: 0xa9}, []string{"40", "9a", "a9"}},
-		{sandbox.Shards{First: 0xaa, Last: 0xff}, []string{"aa", "ff"}},
-		{sandbox.Shards{First: 0, Last: 0x3f}, []string{"00", "3f"}},
-		{sandbox.AllShards, []string{"00", "3f", "40", "9a", "a9", "aa", "ff"}},
+		{sandbox.RangesFrom(4, 4) | sandbox.RangesFrom(9, 10), []string{"40", "9a", "a9", "aa"}},
+		{sandbox.RangesFrom(11, 15), []string{"ff"}},
+		{sandbox.RangesFrom(0, 3), []string{"00", "3f"}},
+		{sandbox.AllRanges, []string{"00", "3f", "40", "9a", "a9", "aa", "ff"}},
 	} {
-		t.Run(fmt.Sprint(owner.shards), func(t *testing.T) {
-			own := s.Sandboxes.Owned(owner.shards)
+		t.Run(owner.ranges.Digits(), func(t *testing.T) {
+			own := s.Sandboxes.Owned(sandbox.Own(owner.ranges))
 			rows, err := own.LiveSandboxes(t.Context())
 			states, err2 := own.LiveStates(t.Context())
 			if err != nil || err2 != nil || len(rows) != len(owner.want) || len(states) != len(owner.want) {
@@ -70,14 +69,14 @@ func TestOwnersOfShards(t *testing.T) {
 				}
 			}
 			want := int64(len(owner.want))
-			if owner.shards == sandbox.AllShards {
+			if owner.ranges == sandbox.AllRanges {
 				want = 0 // the others have purged all
 			}
 			if n, err := own.Purge(t.Context(), now.Add(2*time.Hour), now, 10); err != nil || n != want {
 				t.Errorf("it purges %d sandboxes, %v, want %d", n, err, want)
 			}
 			var keys int
-			if err := s.Reader().QueryRowContext(t.Context(), "SELECT count(*) FROM idempotency_keys").Scan(&keys); err != nil || (keys > 0) != (owner.shards.First > 0) {
+			if err := s.Reader().QueryRowContext(t.Context(), "SELECT count(*) FROM idempotency_keys").Scan(&keys); err != nil || (keys > 0) != (owner.ranges.First() > 0) {
 				t.Errorf("%d expired idempotency keys are left, %v", keys, err)
 			}
 		})

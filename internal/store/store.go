@@ -84,7 +84,7 @@ func in(options []Option) func(*database.DB, error) (*Store, error) {
 		workspaces := accounts.NewWorkspaces(db)
 		return &Store{
 			DB: db, Audit: &Audit{db}, Catalogue: &Catalogue{db}, Checkpoints: &Checkpoints{db}, Executions: &Executions{db},
-			Quotas: &Quotas{db, workspaces}, Registries: &Registries{db}, Sandboxes: &Sandboxes{db, s, sandbox.AllShards}, Secrets: &Secrets{db, s},
+			Quotas: &Quotas{db, workspaces}, Registries: &Registries{db}, Sandboxes: &Sandboxes{db, s, sandbox.Own(sandbox.AllRanges)}, Secrets: &Secrets{db, s},
 			Snapshots: &Snapshots{db, s}, Usage: &Usage{db},
 			Invitations: accounts.NewInvitations(db), Members: accounts.NewMembers(db), Sessions: accounts.NewSessions(db),
 			Tokens: accounts.NewTokens(db), Users: accounts.NewUsers(db), Workspaces: workspaces,

@@ -34,7 +34,6 @@ import (
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/quarantine"
 	"github.com/modbox/modbox/internal/registry"
-	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/secret"
 	"github.com/modbox/modbox/internal/sshkey"
 	"github.com/modbox/modbox/internal/store"
@@ -148,7 +147,7 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 		s.closers = append(s.closers, func() { _ = o.Close() }) // it was flushed
 		stored = o
 	}
-	owned := st.Sandboxes.Owned(sandbox.AllShards)
+	owned := st.Sandboxes.Owned(st.Owner())
 	s.Lifecycle, err = lifecycle.New(cfg.Lifecycle, lifecycle.Deps{
 		Store: owned, Lookup: owned, Quotas: st.Quotas, Usage: st.Usage, Networks: st.Sandboxes, Environments: st.Sandboxes,
 		Executions: st.Executions, Checkpoints: st.Checkpoints, Snapshots: st.Snapshots, Drafts: st.Snapshots, Switches: st.Catalogue,

@@ -43,6 +43,7 @@ type DB struct {
 	reached atomic.Pointer[installation.Identity]
 	host    writerHost // of PostgreSQL
 	checks  singleflight.Group
+	owner   *sandbox.Ownership // of shards
 
 	committed broadcast.Broadcast // sent after every commit of this process
 }
@@ -87,7 +88,7 @@ func OpenExisting(ctx context.Context, path string) (*DB, error) {
 // open opens the file after prepare has accepted it.
 func open(ctx context.Context, path string, prepare func(context.Context, *sql.DB) error) (_ *DB, err error) {
 	e := &sqliteEngine{}
-	d := &DB{metrics: newCommitMetrics(), engine: e, timeout: writeTimeout, lastSequence: "SELECT seq FROM sqlite_sequence WHERE name = $1"}
+	d := &DB{metrics: newCommitMetrics(), engine: e, timeout: writeTimeout, owner: sandbox.Own(sandbox.AllRanges), lastSequence: "SELECT seq FROM sqlite_sequence WHERE name = $1"}
 	defer func() {
 		if err != nil {
 			_ = d.Close()

@@ -33,7 +33,8 @@
 // Reads and writes wait for a PostgreSQL that restarts, and run again on a new connection. A transaction whose connection
 // is lost at its commit leaves a mark when it is committed, so it runs again only if it is not. Once the database has been away
 // for as long as they wait, they fail at once. A database that lacks what this process has recorded counts as away. The
-// connection that writes has the lock of its server; without it there is no transaction, so two servers never write to one database.
+// connection that writes has the locks of the ranges of shards that its server owns; without them there is no transaction. A server that finds that another has owned
+// one of its ranges never writes again ([ErrTaken]).
 //
 // When a method that writes returns nil, its change is on the disk and survives a loss of
 // power. A method that uses [DB.Note] promises less: its change survives the end of the server's

@@ -19,9 +19,9 @@ const lockGrace = 5 * time.Second
 // ErrTaken is wrapped by errors which say that another server has the database.
 var ErrTaken = errors.New("another server has the lock of the database")
 
-// lock makes conn, the only connection of this server that writes, its lock on the database: while the session of conn
-// lives, no other server writes. Without the session there is neither the lock nor a transaction.
-// Errors: Conflict if another server has the lock.
+// lock makes conn, the only connection of this server that writes, its lock on its ranges of the database: while the session of conn
+// lives, no other server has these ranges. Without the session there is neither the lock nor a transaction.
+// Errors: Conflict if another server has the lock, or has had it since this server has claimed the ranges.
 func (e *pgEngine) lock(ctx context.Context, conn *pgx.Conn) error {
 	select {
 	case <-e.taken: // for good: what the server still wants to write as it ends must not wait
@@ -30,11 +30,17 @@ func (e *pgEngine) lock(ctx context.Context, conn *pgx.Conn) error {
 	}
 	deadline := time.Now().Add(lockGrace)
 	for {
-		var got bool
-		if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", int64(serverKey)).Scan(&got); err != nil || got {
+		got, err := e.tryLock(ctx, conn)
+		if err != nil {
 			return err
 		}
-		h, err := findHolder(ctx, conn)
+		if got {
+			if err = e.checkEpochs(ctx, conn); errors.Is(err, ErrTaken) {
+				e.giveUp(err)
+			}
+			return err
+		}
+		h, err := findHolder(ctx, conn, e.ranges.ranges())
 		if err != nil {
 			return err
 		}
@@ -66,7 +72,7 @@ func (e *pgEngine) giveUp(err error) {
 	}
 }
 
-// holder is a session that has the lock of a server.
+// holder is a session that has a lock of another server.
 type holder struct {
 	session int32 // 0 for none
 	name    string
@@ -75,19 +81,25 @@ type holder struct {
 }
 
 func (h holder) String() string {
-	name := h.name
-	if i := strings.LastIndexByte(name, ' '); i > 0 { // without its random end
-		name = name[:i]
-	}
-	return fmt.Sprintf("%s, connected from %s since %s", name, h.address, h.since.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("%s, connected from %s since %s", withoutEnd(h.name), h.address, h.since.UTC().Format(time.RFC3339))
 }
 
-func findHolder(ctx context.Context, conn *pgx.Conn) (h holder, err error) {
+// withoutEnd returns the name of a process without its random end.
+func withoutEnd(name string) string {
+	if i := strings.LastIndexByte(name, ' '); i > 0 {
+		name = name[:i]
+	}
+	return name
+}
+
+// findHolder returns a session that keeps a server from the locks of ranges.
+func findHolder(ctx context.Context, conn *pgx.Conn, r sandbox.Ranges) (h holder, err error) {
 	err = conn.QueryRow(ctx, `SELECT a.pid, coalesce(a.application_name, ''), coalesce(host(a.client_addr), 'the machine of the database'), coalesce(a.backend_start, now())
 		FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
-		WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.classid::bigint = $1 AND l.objid::bigint = $2
-			AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
-		int64(serverKey>>32), int64(serverKey&0xffffffff)).Scan(&h.session, &h.name, &h.address, &h.since)
+		WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.pid <> pg_backend_pid()
+			AND (l.classid::bigint << 32 | l.objid::bigint = ANY($2) OR l.classid::bigint << 32 | l.objid::bigint = $1 AND l.mode = 'ExclusiveLock')
+			AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) LIMIT 1`,
+		int64(serverKey), rangeKeys(r)).Scan(&h.session, &h.name, &h.address, &h.since)
 	if errors.Is(err, pgx.ErrNoRows) { // it has ended meanwhile
 		return holder{}, nil
 	}

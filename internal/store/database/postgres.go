@@ -44,6 +44,8 @@ type Postgres struct {
 	// Reached is the state that the database had when it was used last: hosts of the URL whose database is behind it are not
 	// used. Zero for any state.
 	Reached installation.Identity
+	// Ranges are the ranges of shards that the server owns at first; none for all.
+	Ranges sandbox.Ranges
 	// Patience bounds the time that reads and writes wait for a database that cannot be reached, such as during its
 	// restart; 0 for half a minute.
 	Patience time.Duration
@@ -96,8 +98,9 @@ func OpenExistingPostgres(ctx context.Context, p Postgres) (*DB, error) {
 func openPostgres(ctx context.Context, p Postgres, serves bool) (_ *DB, err error) {
 	name := processName()
 	patience := cmp.Or(p.Patience, reconnectTime)
-	e := &pgEngine{name: name, patience: patience, taken: make(chan struct{})}
-	d := &DB{metrics: newCommitMetrics(), engine: e, timeout: patience, lastSequence: "SELECT last FROM sequences WHERE name = $1"}
+	e := &pgEngine{name: name, patience: patience, taken: make(chan struct{}), serves: serves}
+	d := &DB{metrics: newCommitMetrics(), engine: e, owner: sandbox.Own(cmp.Or(p.Ranges, sandbox.AllRanges)), timeout: patience, lastSequence: "SELECT last FROM sequences WHERE name = $1"}
+	e.ranges.owner = d.owner
 	if p.Reached != (installation.Identity{}) {
 		d.reached.Store(&p.Reached)
 	}
@@ -137,11 +140,14 @@ func openPostgres(ctx context.Context, p Postgres, serves bool) (_ *DB, err erro
 	if err := e.inspect(ctx); err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	if err := preparePostgres(ctx, write, serves); err != nil {
+	if err := preparePostgres(ctx, write, serves, d.Ranges() == sandbox.AllRanges); err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	if serves {
 		_, err := d.writer.ExecContext(ctx, "DELETE FROM writers WHERE begun_at < $1", Nanos(time.Now().Add(-markAge)))
+		if err == nil {
+			err = e.claim(ctx)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("open database: %w", err)
 		}
@@ -155,8 +161,8 @@ func processName() string {
 	return fmt.Sprintf("modbox %.24s process %d %08x", host, os.Getpid(), uint32(time.Now().UnixNano()))
 }
 
-// preparePostgres brings the tables to the newest version, or checks that they have it.
-func preparePostgres(ctx context.Context, c *pgx.ConnConfig, migrate bool) (err error) {
+// preparePostgres brings the tables to the newest version, or checks that they have it. A server that is not alone does not change them.
+func preparePostgres(ctx context.Context, c *pgx.ConnConfig, migrate, alone bool) (err error) {
 	c = c.Copy()
 	c.RuntimeParams["statement_timeout"] = "0"
 	db := stdlib.OpenDB(*c)
@@ -185,6 +191,8 @@ func preparePostgres(ctx context.Context, c *pgx.ConnConfig, migrate bool) (err 
 		return nil
 	case !migrate:
 		return sandbox.Errorf(sandbox.Unsupported, "the database is of version %d and this program of version %d; use the program that the server runs", have, want)
+	case !alone:
+		return sandbox.Errorf(sandbox.Unsupported, "the database is of version %d and this program of version %d, and other servers may use it; start a server that owns all shards first", have, want)
 	}
 	if _, err := m.Up(ctx); err != nil {
 		return fmt.Errorf("migrate: %w", err)
@@ -203,8 +211,10 @@ func postgresMigrator(db *sql.DB) (*goose.Provider, error) {
 
 // pgEngine is PostgreSQL.
 type pgEngine struct {
-	writer   *sql.DB // one connection; a server's has the lock of the server
+	writer   *sql.DB // one connection; a server's has the locks of the server
 	reader   *sql.DB
+	serves   bool          // it is of a server
+	ranges   rangeOwner    // of the server
 	name     string        // of this process
 	patience time.Duration // with a database that cannot be reached
 	// durable is the value of synchronous_commit for writes.
