@@ -1,5 +1,5 @@
 // Package archiver moves the saved states of paused sandboxes to an object store, and back to the disk of the server before something
-// needs them.
+// needs them. It copies states and checkpoints to the object store, so that they outlive the disk.
 //
 // The order of the steps decides what a crash leaves. To archive a state, it is stored first, then the row of the sandbox says so, and then
 // the local files are removed. To fetch a state, its directory appears when it is complete, and then the row says that it is there. Local files
@@ -52,7 +52,7 @@ type Config struct {
 	Grace time.Duration
 	// After is the time after which paused sandboxes are archived; 0 for never.
 	After time.Duration
-	// Copies says that the state of each paused sandbox is also copied to the bucket, and the local files stay.
+	// Copies says that the state of each paused sandbox and all checkpoints are also copied to the bucket, and the local files stay.
 	Copies bool
 	// Installation is the installation whose states the sweep removes.
 	Installation string
@@ -74,11 +74,11 @@ type Records interface {
 
 // States are the records of stored states. Their methods are safe for concurrent use. Internal/store has them.
 type States interface {
-	// Released returns released states that no sandbox is paused with, of one workspace or, with "", of all, the first released first.
+	// Released returns released states that no sandbox is paused with and no checkpoint has, of one workspace or, with "", of all, the first released first.
 	Released(ctx context.Context, ws sandbox.WorkspaceID, before time.Time, limit int) ([]sandbox.CheckpointID, error)
-	// Forget deletes the record of a released state, unless a sandbox is paused with it. It reports whether it did.
+	// Forget deletes the record of a released state, unless a sandbox is paused with it or a checkpoint has it. It reports whether it did.
 	Forget(ctx context.Context, id sandbox.CheckpointID) (bool, error)
-	// Known reports whether the state has a record, or a sandbox is paused with it.
+	// Known reports whether the state has a record, a sandbox is paused with it, or a checkpoint has it.
 	Known(ctx context.Context, id sandbox.CheckpointID) (bool, error)
 	// Stored returns the bytes that the record of a state counts; 0 without a record.
 	Stored(ctx context.Context, id sandbox.CheckpointID) (int64, error)
@@ -104,15 +104,16 @@ type Sandboxes interface {
 
 // Deps are the parts that the service uses. It does not close them.
 type Deps struct {
-	Records   Records
-	States    States
-	Sandboxes Sandboxes
-	Boxes     func() []*box.Box // of all live sandboxes
-	Saved     *checkpoint.Store
-	Driver    driver.Driver
-	Quotas    *quota.Controller
-	Work      *background.Group
-	Logger    *slog.Logger
+	Records     Records
+	States      States
+	Checkpoints Checkpoints
+	Sandboxes   Sandboxes
+	Boxes       func() []*box.Box // of all live sandboxes
+	Saved       *checkpoint.Store
+	Driver      driver.Driver
+	Quotas      *quota.Controller
+	Work        *background.Group
+	Logger      *slog.Logger
 }
 
 // Service archives paused sandboxes and fetches their states. It is safe for concurrent use.

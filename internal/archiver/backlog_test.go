@@ -30,6 +30,7 @@ type fixture struct {
 	driver.Driver
 	Records
 	States
+	Checkpoints
 	quota.Store
 	quota.Disk
 
@@ -47,6 +48,8 @@ type fixture struct {
 
 	mu     sync.Mutex
 	copied map[sandbox.CheckpointID]int // guarded by mu
+	kept   []sandbox.Checkpoint         // guarded by mu
+	order  []sandbox.CheckpointID       // guarded by mu
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -91,7 +94,7 @@ func (f *fixture) pause(ws sandbox.WorkspaceID, n int) {
 func (f *fixture) run(do func()) {
 	f.work.Start()
 	s := New(f.cfg, Deps{
-		Records: f, States: f, Sandboxes: f, Boxes: func() []*box.Box { return f.boxes }, Saved: f.saved, Driver: f,
+		Records: f, States: f, Checkpoints: f, Sandboxes: f, Boxes: func() []*box.Box { return f.boxes }, Saved: f.saved, Driver: f,
 		Quotas: quota.New(quota.Config{}, f, f, slog.New(slog.DiscardHandler)), Work: f.work, Logger: slog.New(slog.NewTextHandler(f.t.Output(), nil)),
 	})
 	f.service = s
@@ -112,11 +115,14 @@ func (f *fixture) run(do func()) {
 func (f *fixture) Needs(dir string) ([]string, error) {
 	for _, b := range f.boxes {
 		if sb := b.View().Sandbox; f.saved.Path(sb.ID, sb.Saved) == dir {
-			f.begun <- upload{sandbox: sb.ID, workspace: sb.Workspace}
+			f.begun <- upload{sandbox: sb.ID, share: share{workspace: sb.Workspace}}
 			if sb.ID == f.slow {
 				<-f.work.Context().Done()
 			}
 		}
+	}
+	if filepath.Base(filepath.Dir(dir)) == "forks" { // of a checkpoint
+		f.begun <- upload{}
 	}
 	<-f.finish
 	return nil, nil
@@ -165,6 +171,28 @@ func (f *fixture) Uncopied(context.Context) (list []sandbox.CheckpointID, err er
 		}
 	}
 	return list, nil
+}
+
+// UncopiedCheckpoints implements [Checkpoints].
+func (f *fixture) UncopiedCheckpoints(context.Context) (list []sandbox.Checkpoint, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, cp := range f.kept {
+		if f.copied[cp.ID] == 0 {
+			list = append(list, cp)
+		}
+	}
+	return list, nil
+}
+
+func (f *fixture) BeginCopy(context.Context, sandbox.CheckpointID) error { return nil }
+
+func (f *fixture) CheckpointCopied(_ context.Context, id sandbox.CheckpointID, _ int64, _ time.Time, _ quota.Admission) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.copied[id]++
+	f.order = append(f.order, id)
+	return nil
 }
 
 func (f *fixture) Any(context.Context) (bool, error) { return true, nil }

@@ -258,21 +258,31 @@ func (s *Service) Collectors() []prometheus.Collector {
 			return float64(of(archived, bytes))
 		})
 	}
-	copies := func() float64 {
-		if !s.cfg.Copies {
-			return 0
+	uncopied := func(of func(context.Context) int) func() float64 {
+		return func() float64 {
+			if !s.cfg.Copies {
+				return 0
+			}
+			ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second)
+			defer cancel()
+			return float64(of(ctx))
 		}
-		ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second)
-		defer cancel()
-		list, _ := s.deps.States.Uncopied(ctx) // none when the database cannot be read
-		return float64(len(list))
 	}
+	states := uncopied(func(ctx context.Context) int {
+		list, _ := s.deps.States.Uncopied(ctx) // none when the database cannot be read
+		return len(list)
+	})
+	checkpoints := uncopied(func(ctx context.Context) int {
+		list, _ := s.deps.Checkpoints.UncopiedCheckpoints(ctx) // see states
+		return len(list)
+	})
 	waiting := func(of func() int) func() float64 { return func() float64 { return float64(of()) } }
 	return []prometheus.Collector{
 		s.moved.bytes, s.moved.unreadable,
 		gauge("modbox_archive_sandboxes", "Archived sandboxes.", func(n, _ int64) int64 { return n }),
 		gauge("modbox_archive_bytes", "States of archived and copied sandboxes in the object store, and of sandboxes that were resumed or ended within archive.grace.", func(_, n int64) int64 { return n }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "modbox_archive_uncopied_sandboxes", Help: "Paused sandboxes whose state is on the disk of the server alone, with archive.copies; otherwise 0."}, copies),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "modbox_archive_uncopied_sandboxes", Help: "Paused sandboxes whose state is on the disk of the server alone, with archive.copies; otherwise 0."}, states),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "modbox_archive_uncopied_checkpoints", Help: "Checkpoints, named and automatic, that are on the disk of the server alone, with archive.copies; otherwise 0."}, checkpoints),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "modbox_archive_uploads_waiting", Help: "Sandboxes whose upload to the object store waits for others."}, waiting(s.uploads.Waiting)),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "modbox_archive_fetches_waiting", Help: "Sandboxes whose fetch from the object store waits for others."}, waiting(s.fetches.Waiting)),
 	}

@@ -3,7 +3,6 @@ package archiver
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,7 +14,6 @@ import (
 	"github.com/modbox/modbox/internal/archive"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
-	"github.com/modbox/modbox/internal/object"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -38,53 +36,25 @@ func (s *Service) archive(b *box.Box, why string, copies bool) (err error) {
 		err = ended(b, err)
 		s.observe(box.Archive, begin, err)
 	}()
-	release, ok := s.lock(sb.Saved)
-	if !ok {
-		return errInUse
-	}
-	defer release()
 	ctx, cancel := context.WithCancelCause(b.Context())
 	defer cancel(nil)
 	go watch(ctx, b, sb.Saved, cancel)
-	if err := s.maySend(ctx, sb.Workspace); err != nil { // before states are removed for nothing
-		return cause(ctx, err)
-	}
-	if err := s.makeSpace(ctx, &sb); err != nil {
-		return cause(ctx, err)
-	}
-	leave, err := s.uploads.Acquire(ctx, sb.Workspace, nil)
+	size, err := s.send(ctx, &parcel{owner: b.ID, workspace: sb.Workspace, id: sb.Saved, size: sb.SavedBytes})
 	if err != nil {
 		return cause(ctx, err)
 	}
-	defer leave()
-	if err := s.bucket.Acquire(ctx, 1); err != nil { // a collection refuses uploads
-		return cause(ctx, err)
-	}
-	defer s.bucket.Release(1)
-	if err := s.maySend(ctx, sb.Workspace); err != nil { // others have sent meanwhile
-		return cause(ctx, err)
-	}
-	st, sent, err := s.put(ctx, &sb)
-	if err != nil {
-		err = s.unusable(ctx, err)
-	}
-	if err := errors.Join(err, s.hasSent(ctx, sb.Workspace, sent.SentBytes)); err != nil {
-		return cause(ctx, err)
-	}
-	// The owner does not learn it: it tells which data of others the bucket has.
-	s.log.Info("state of a paused sandbox sent", "sandbox", b.ID, "checkpoint", sb.Saved, "size_bytes", st.Size(), "sent_bytes", sent.SentBytes, "copy", copies)
 	if copies {
 		a := s.deps.Quotas.Admission(sb.Workspace)
 		return cause(ctx, s.deps.Quotas.Record(ctx, a, sb.Workspace, func(a quota.Admission) error {
-			return s.deps.Records.Copied(ctx, b.ID, sb.Saved, st.Size(), time.Now(), a)
+			return s.deps.Records.Copied(ctx, b.ID, sb.Saved, size, time.Now(), a)
 		}))
 	}
 	ev := sandbox.Event{Time: time.Now().UTC(), Type: sandbox.EventArchived, Message: sandbox.OneLine("its saved state was moved to the object store: " + why), Data: map[string]string{
-		"took_ms": strconv.FormatInt(time.Since(begin).Milliseconds(), 10), "size_bytes": strconv.FormatInt(st.Size(), 10),
+		"took_ms": strconv.FormatInt(time.Since(begin).Milliseconds(), 10), "size_bytes": strconv.FormatInt(size, 10),
 	}}
 	err = b.Exclusively(ctx, box.Archive, func() error {
 		if err := s.record(b, func(a quota.Admission) (sandbox.Sandbox, error) {
-			return s.deps.Records.Archive(s.ctx, b.ID, sb.Saved, st.Size(), ev, a)
+			return s.deps.Records.Archive(s.ctx, b.ID, sb.Saved, size, ev, a)
 		}); err != nil {
 			return err
 		}
@@ -97,24 +67,9 @@ func (s *Service) archive(b *box.Box, why string, copies bool) (err error) {
 	return nil
 }
 
-// put stores the state of a paused sandbox.
-func (s *Service) put(ctx context.Context, sb *sandbox.Sandbox) (st archive.State, sent object.Counts, err error) {
-	store, err := s.open(ctx)
-	if err != nil {
-		return st, sent, err
-	}
-	src := archive.Source{Owner: sb.ID, ID: sb.Saved, Installation: s.cfg.Installation, Dir: s.deps.Saved.Path(sb.ID, sb.Saved)}
-	if carrier, ok := s.deps.Driver.(driver.Carrier); ok {
-		if src.Parts, err = carrier.Needs(src.Dir); err != nil {
-			return st, sent, fmt.Errorf("archive the saved state %s: %w", sb.Saved, err)
-		}
-	}
-	return store.Put(ctx, src)
-}
-
 // maySend returns nil unless a workspace has sent as much as its quota since unused data was removed: of what it has removed itself, or
-// has sent in vain, the bucket still has the data. Errors: QuotaExceeded.
-func (s *Service) maySend(ctx context.Context, ws sandbox.WorkspaceID) error {
+// has sent in vain, the bucket still has the data. Automatic checkpoints, of which there may be many, may send half of it, so that they keep nothing else from being stored. Errors: QuotaExceeded.
+func (s *Service) maySend(ctx context.Context, ws sandbox.WorkspaceID, automatic bool) error {
 	limits, err := s.deps.Quotas.Limits(ctx, ws)
 	if err != nil {
 		return err
@@ -124,7 +79,11 @@ func (s *Service) maySend(ctx context.Context, ws sandbox.WorkspaceID) error {
 		return err
 	}
 	most := limits[quota.LimitArchive]
-	if most <= 0 || sent < most {
+	bound := most
+	if automatic {
+		bound /= 2
+	}
+	if most <= 0 || sent < bound {
 		return nil
 	}
 	// How much it is stays unsaid: it would tell which data of others the bucket has.
@@ -146,22 +105,22 @@ func (s *Service) hasSent(ctx context.Context, ws sandbox.WorkspaceID, n int64) 
 }
 
 // makeSpace removes released states of the workspace until a state fits into the quota. Errors: QuotaExceeded.
-func (s *Service) makeSpace(ctx context.Context, sb *sandbox.Sandbox) error {
+func (s *Service) makeSpace(ctx context.Context, p *parcel) error {
 	for {
-		r, err := s.deps.Quotas.Report(ctx, sb.Workspace)
+		r, err := s.deps.Quotas.Report(ctx, p.workspace)
 		if err != nil {
 			return err
 		}
-		own, err := s.deps.States.Stored(ctx, sb.Saved) // of when it was archived before
+		own, err := s.deps.States.Stored(ctx, p.id) // of when it was archived before
 		if err != nil {
 			return err
 		}
 		r.Used.ArchiveBytes -= own
-		full := r.Limits.AdmitsArchive(r.Used, sb.SavedBytes)
+		full := r.Limits.AdmitsArchive(r.Used, p.size)
 		if full == nil {
 			return nil
 		}
-		ids, err := s.deps.States.Released(ctx, sb.Workspace, time.Now(), 10)
+		ids, err := s.deps.States.Released(ctx, p.workspace, time.Now(), 10)
 		if err != nil {
 			return err
 		}
@@ -249,7 +208,7 @@ func (s *Service) Fetch(ctx context.Context, b *box.Box) (err error) {
 	defer context.AfterFunc(b.Context(), cancel)()
 	archived := !sb.ArchivedAt.IsZero()
 	begin := time.Now()
-	err = ended(b, s.fetch(ctx, &sb))
+	err = ended(b, s.fetchPaused(ctx, &sb))
 	if isGone(err) && !archived {
 		return nil // the caller says what is missing
 	}
@@ -295,8 +254,8 @@ func (s *Service) isAway(sb *sandbox.Sandbox) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// fetch writes the state of a sandbox to the disk.
-func (s *Service) fetch(ctx context.Context, sb *sandbox.Sandbox) error {
+// fetchPaused writes the state of a paused sandbox to the disk.
+func (s *Service) fetchPaused(ctx context.Context, sb *sandbox.Sandbox) error {
 	if s.cfg.URL == "" {
 		return sandbox.Errorf(sandbox.Unavailable, "the state of the sandbox is in an object store, and the server has none (archive.url); ask an administrator")
 	}
@@ -306,7 +265,12 @@ func (s *Service) fetch(ctx context.Context, sb *sandbox.Sandbox) error {
 	if err != nil {
 		return err
 	}
-	leave, err := s.fetches.Acquire(ctx, sb.Workspace, nil)
+	return s.fetch(ctx, &parcel{owner: sb.ID, workspace: sb.Workspace, id: sb.Saved, size: sb.SavedBytes})
+}
+
+// fetch writes a saved state to the disk.
+func (s *Service) fetch(ctx context.Context, p *parcel) error {
+	leave, err := s.fetches.Acquire(ctx, p.workspace, nil)
 	if err != nil {
 		return err
 	}
@@ -319,7 +283,7 @@ func (s *Service) fetch(ctx context.Context, sb *sandbox.Sandbox) error {
 	if carrier, ok := s.deps.Driver.(driver.Carrier); ok {
 		place = carrier.Place
 	}
-	if err := store.Fetch(ctx, sb.Saved, s.deps.Saved.Path(sb.ID, sb.Saved), place); err != nil {
+	if err := store.Fetch(ctx, p.id, s.deps.Saved.Path(p.owner, p.id), place); err != nil {
 		switch {
 		case isGone(err):
 			return err
@@ -328,7 +292,7 @@ func (s *Service) fetch(ctx context.Context, sb *sandbox.Sandbox) error {
 		}
 		return s.unusable(ctx, err)
 	}
-	s.moved.bytes.WithLabelValues("fetched").Add(float64(sb.SavedBytes))
+	s.moved.bytes.WithLabelValues("fetched").Add(float64(p.size))
 	return nil
 }
 

@@ -68,7 +68,7 @@ var mayImport = map[string][]string{
 	"internal/archive":          {"internal/sandbox", "internal/ballast", "internal/durable", "internal/object", "internal/sparse"},
 	"internal/output":           {"internal/sandbox", "internal/background", "internal/ballast", "internal/fairsem", "internal/object", "internal/stream"},
 	"internal/imagearchive":     {"internal/sandbox", "internal/ballast", "internal/fairsem", "internal/image/index", "internal/image/rootfs", "internal/image/verify", "internal/object", "internal/sparse"},
-	"internal/archiver":         {"internal/sandbox", "internal/archive", "internal/backup", "internal/background", "internal/ballast", "internal/sharedcall", "internal/box", "internal/checkpoint", "internal/driver", "internal/fairsem", "internal/object", "internal/quota"},
+	"internal/archiver":         {"internal/sandbox", "internal/retry", "internal/archive", "internal/backup", "internal/background", "internal/ballast", "internal/sharedcall", "internal/box", "internal/checkpoint", "internal/driver", "internal/fairsem", "internal/object", "internal/quota"},
 	"internal/object/bucketurl": {},
 	"internal/object":           {"internal/sandbox", "internal/durable", "internal/retry", "internal/object/bucketurl"},
 	"internal/retry":            {"internal/sandbox"},

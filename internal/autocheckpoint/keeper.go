@@ -34,6 +34,8 @@ type Host interface {
 	Save(b *box.Box, path string) error
 	// Working reports whether a command runs in the sandbox.
 	Working(b *box.Box) bool
+	// Fetch brings an automatic checkpoint to the disk, unless it is there. It returns it, or an earlier one, without a row, when no later one can be brought.
+	Fetch(b *box.Box, cp sandbox.Checkpoint) (sandbox.Checkpoint, error)
 	// GoBack replaces the state of a box by the checkpoint from, which lies on the root
 	// filesystem of digest, and has it run.
 	GoBack(b *box.Box, from sandbox.CheckpointID, digest string) error
@@ -278,6 +280,9 @@ func (k *Keeper) Lost(b *box.Box, cause sandbox.Cause) {
 // caller has the box exclusively.
 func (k *Keeper) rollBack(b *box.Box, cause sandbox.Cause) error {
 	cp, from, err := k.prepare(b)
+	if b.Context().Err() != nil { // it has ended, or the server ends
+		return b.Context().Err()
+	}
 	if err != nil {
 		k.log.Warn("lost sandbox cannot be brought back", "sandbox", b.ID, "error", err)
 		cause.Message = sandbox.Explain(cause.Message+"; it could not go on from its automatic checkpoint", err)
@@ -301,6 +306,10 @@ func (k *Keeper) prepare(b *box.Box) (cp *sandbox.Checkpoint, from sandbox.Check
 	if cp, err = k.kept(b.Context(), b.ID); err != nil || cp == nil {
 		return nil, "", err
 	}
+	fetched, err := k.host.Fetch(b, *cp) // before the count: while an object store is away, a server may be started often
+	if err != nil {
+		return nil, "", err
+	}
 	n, err := k.saved.Records().CountRestore(k.ctx(), cp.ID)
 	if err != nil {
 		return nil, "", err
@@ -315,6 +324,9 @@ func (k *Keeper) prepare(b *box.Box) (cp *sandbox.Checkpoint, from sandbox.Check
 			return nil, "", b.Context().Err()
 		}
 	}
-	from, err = k.saved.Branch(b.Context(), *cp)
-	return cp, from, err
+	from, err = k.saved.Branch(b.Context(), fetched)
+	if fetched.ID != cp.ID { // an earlier one, which no row keeps
+		err = errors.Join(err, k.saved.Remove(b.ID, fetched.ID))
+	}
+	return &fetched, from, err
 }

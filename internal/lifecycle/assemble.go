@@ -114,7 +114,7 @@ func (s *Service) observe(deps *Deps, made *parts) {
 	}, deps.Quotas, made.use, s.log)
 	cfg.Archive.Observe = func(k box.OperationKind, begin time.Time, err error) { s.metrics.Operation(k, begin, err) }
 	s.archives = archiver.New(cfg.Archive, archiver.Deps{
-		Records: deps.Archives, States: deps.States, Sandboxes: s, Boxes: s.boxes.Boxes, Saved: s.saved, Driver: deps.Driver, Quotas: s.quotas, Work: s.work, Logger: s.log,
+		Records: deps.Archives, States: deps.States, Checkpoints: deps.Copies, Sandboxes: s, Boxes: s.boxes.Boxes, Saved: s.saved, Driver: deps.Driver, Quotas: s.quotas, Work: s.work, Logger: s.log,
 	})
 	s.usage = usage.New(deps.Usage, deps.Driver, s.log)
 	s.guest = guest.New(s, deps.Driver, cfg.commandTimeout, deps.Scans)
@@ -199,7 +199,7 @@ func (s *Service) change(deps *Deps, made *parts) {
 	}
 	made.expirer = &expirer{timers: s.timers, ender: s.ender, suspender: s.suspender, log: s.log}
 	s.timers.due = made.expirer.expire
-	host := automaticHost{boxes: s.boxes, saver: made.saver, suspender: s.suspender, expirer: made.expirer, ender: s.ender, store: deps.Store}
+	host := automaticHost{boxes: s.boxes, saver: made.saver, suspender: s.suspender, archives: s.archives, expirer: made.expirer, ender: s.ender, store: deps.Store}
 	s.automatic = autocheckpoint.NewKeeper(host, s.saved, s.quotas, cfg.MinFreeDisk, s.work, s.log)
 	cfg.Pressure.Interval, cfg.Pressure.Log = cmp.Or(cfg.Pressure.Interval, time.Second), s.log
 	s.reliever = pressure.New(host, cfg.Pressure)
@@ -221,7 +221,7 @@ func (s *Service) change(deps *Deps, made *parts) {
 		work: s.work, ctx: s.ctx, log: s.log,
 	}
 	s.checkpoints = &Checkpoints{
-		suspender: s.suspender, saver: made.saver, automatic: s.automatic, saved: s.saved, quotas: s.quotas, store: deps.Store,
+		suspender: s.suspender, saver: made.saver, automatic: s.automatic, saved: s.saved, archives: s.archives, quotas: s.quotas, store: deps.Store,
 		metrics: s.metrics, maxBytes: cfg.MaxCheckpointBytes, ctx: s.ctx,
 	}
 }

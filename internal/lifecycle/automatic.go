@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 
+	"github.com/modbox/modbox/internal/archiver"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/eventlog"
@@ -15,6 +16,7 @@ type automaticHost struct {
 	boxes     *box.Index[*entry]
 	saver     *savedbox.Saver
 	suspender *suspender
+	archives  *archiver.Service
 	expirer   *expirer
 	ender     *ender
 	store     eventlog.Store
@@ -43,6 +45,10 @@ func (h automaticHost) PauseIdle(b *box.Box, why string, idle func(*sandbox.Sand
 	if e := h.boxes.ByID(b.ID); e != nil && !h.expirer.working(e) {
 		h.expirer.pauseIdle(e, why, idle)
 	}
+}
+
+func (h automaticHost) Fetch(b *box.Box, cp sandbox.Checkpoint) (sandbox.Checkpoint, error) {
+	return h.archives.FetchAutomatic(b, cp)
 }
 
 func (h automaticHost) GoBack(b *box.Box, from sandbox.CheckpointID, digest string) error {

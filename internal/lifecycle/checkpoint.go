@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/modbox/modbox/internal/archiver"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/autocheckpoint"
 	"github.com/modbox/modbox/internal/box"
@@ -25,6 +26,7 @@ type Checkpoints struct {
 	saver     *savedbox.Saver
 	automatic *autocheckpoint.Keeper
 	saved     *checkpoint.Store
+	archives  *archiver.Service
 	quotas    *quota.Controller
 	store     eventlog.Store
 	metrics   *telemetry.Metrics
@@ -157,7 +159,7 @@ func (k *Checkpoints) restoreTo(b *entry, checkpoint string) error {
 	if err != nil {
 		return err
 	}
-	from, err := k.saved.Branch(b.Context(), cp)
+	from, err := k.archives.Branch(b.Box, cp)
 	if err != nil {
 		return err
 	}

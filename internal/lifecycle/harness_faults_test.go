@@ -336,3 +336,12 @@ func (a *faultyArchives) Fetched(ctx context.Context, id sandbox.ID, saved sandb
 	})
 	return sb, err
 }
+
+type faultyCopies struct {
+	archiver.Checkpoints
+	faults *faults
+}
+
+func (c *faultyCopies) CheckpointCopied(ctx context.Context, id sandbox.CheckpointID, size int64, at time.Time, a quota.Admission) error {
+	return c.faults.do("archives.CheckpointCopied", func() error { return c.Checkpoints.CheckpointCopied(ctx, id, size, at, a) })
+}

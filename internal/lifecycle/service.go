@@ -91,9 +91,10 @@ type Deps struct {
 	Snapshots   snapshot.Records
 	Drafts      snapshot.Drafts
 	Switches    prepare.Switches
-	// Archives and States record what is in the object store, in the same database; they are needed with Config.Archive.URL.
+	// Archives, States and Copies record what is in the object store, in the same database; they are needed with Config.Archive.URL.
 	Archives archiver.Records
 	States   archiver.States
+	Copies   archiver.Checkpoints
 
 	Driver driver.Driver
 	Images Images
