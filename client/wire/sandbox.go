@@ -49,13 +49,14 @@ type Timeouts struct {
 
 // Checkpoint is a saved state of a sandbox.
 type Checkpoint struct {
-	ID        string    `json:"id" format:"uuid" doc:"Its identifier."`
-	Name      string    `json:"name" doc:"Its name, unique within the sandbox."`
-	SandboxID string    `json:"sandbox_id" format:"uuid" doc:"The sandbox it is a state of."`
-	ParentID  string    `json:"parent_id,omitempty" doc:"The checkpoint of the sandbox that was made or restored last before it; absent without one."`
-	SizeBytes int64     `json:"size_bytes" doc:"What it takes on the server's disk."`
-	CreatedBy string    `json:"created_by" doc:"The user who made it."`
-	CreatedAt time.Time `json:"created_at" doc:"When it was made."`
+	ID        string     `json:"id" format:"uuid" doc:"Its identifier."`
+	Name      string     `json:"name" doc:"Its name, unique within the sandbox."`
+	SandboxID string     `json:"sandbox_id" format:"uuid" doc:"The sandbox it is a state of."`
+	ParentID  string     `json:"parent_id,omitempty" doc:"The checkpoint of the sandbox that was made or restored last before it; absent without one."`
+	SizeBytes int64      `json:"size_bytes" doc:"What it takes on the server's disk."`
+	CreatedBy string     `json:"created_by" doc:"The user who made it."`
+	CreatedAt time.Time  `json:"created_at" doc:"When it was made."`
+	CopiedAt  *time.Time `json:"copied_at,omitempty" doc:"When it was copied to the object store of the server; absent while it is on the server's disk alone."`
 }
 
 // CreateCheckpoint is the body of POST /v1/sandboxes/{sandbox}/checkpoints.

@@ -90,6 +90,8 @@ type Checkpoint struct {
 	SizeBytes   int64
 	CreatedBy   UserID
 	CreatedAt   time.Time
+	// CopiedAt is when its copy in the object store was recorded; zero without a copy.
+	CopiedAt time.Time
 }
 
 // Automatic reports whether the server made the checkpoint by itself. A sandbox has one

@@ -145,11 +145,12 @@ func (c *Checkpoints) CountRestore(ctx context.Context, id sandbox.CheckpointID)
 // List returns a sandbox's checkpoints, including the automatic checkpoint, the oldest first.
 func (c *Checkpoints) List(ctx context.Context, id sandbox.ID) ([]sandbox.Checkpoint, error) {
 	list, err := database.Collect(ctx, c.db.Reader(), func(row database.Scanner) (cp sandbox.Checkpoint, err error) {
-		var created int64
-		err = row.Scan(&cp.ID, &cp.Sandbox, &cp.Name, &cp.ImageDigest, &cp.SizeBytes, &cp.CreatedBy, &created, &cp.Parent, &cp.ParentName)
-		cp.CreatedAt = database.FromNanos(created)
+		var created, copied int64
+		err = row.Scan(&cp.ID, &cp.Sandbox, &cp.Name, &cp.ImageDigest, &cp.SizeBytes, &cp.CreatedBy, &created, &cp.Parent, &cp.ParentName, &copied)
+		cp.CreatedAt, cp.CopiedAt = database.FromNanos(created), database.FromNanos(copied)
 		return cp, err
-	}, "SELECT "+checkpointColumns+`, coalesce((SELECT name FROM checkpoints AS p WHERE p.id = c.parent_id), '')
+	}, "SELECT "+checkpointColumns+`, coalesce((SELECT name FROM checkpoints AS p WHERE p.id = c.parent_id), ''),
+		coalesce((SELECT archived_at FROM archives WHERE checkpoint_id = c.id), 0)
 		FROM checkpoints AS c WHERE sandbox_id = $1 ORDER BY created_at, id`, id)
 	if err != nil {
 		return nil, fmt.Errorf("list checkpoints of sandbox %s: %w", id, err)

@@ -123,6 +123,9 @@ func TestCopyOfNamedCheckpoint(t *testing.T) {
 	c := newCopies(t)
 	id := c.named("n")
 	c.want("made", ids{id}, nil, "")
+	if list, err := c.s.Checkpoints.List(t.Context(), c.id); err != nil || len(list) != 1 || !list[0].CopiedAt.IsZero() {
+		t.Errorf("checkpoints %+v, %v, want one without a copy", list, err)
+	}
 	if known, err := c.Known(t.Context(), id); err != nil || !known { // its description may be in the bucket already
 		t.Errorf("known without a copy: %v, %v", known, err)
 	}
@@ -137,6 +140,9 @@ func TestCopyOfNamedCheckpoint(t *testing.T) {
 	}
 	if use, err := c.s.Quotas.QuotaUse(t.Context(), c.ws); err != nil || use.ArchiveBytes != 100 || use.Disk.Checkpoints != 100 {
 		t.Errorf("use %+v, %v, want 100 bytes in the object store and on the disk", use, err)
+	}
+	if list, err := c.s.Checkpoints.List(t.Context(), c.id); err != nil || len(list) != 1 || !list[0].CopiedAt.Equal(c.now) {
+		t.Errorf("checkpoints %+v, %v, want the time of the copy", list, err)
 	}
 	c.needed("copied", id, true)
 	if images, err := c.Images(t.Context()); err != nil || !slices.Equal(images, []string{"sha256:n"}) {

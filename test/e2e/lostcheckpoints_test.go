@@ -167,6 +167,9 @@ func TestFetchedCheckpointS3(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "the checkpoint is copied", func() bool { return a.Metric("modbox_archive_uncopied_checkpoints") == 0 })
+	if list, err := a.Sandboxes.Checkpoints.List(a.id).Collect(t.Context()); err != nil || len(list) != 1 || list[0].CopiedAt == nil {
+		t.Errorf("checkpoints %+v, %v, want one with a copy", list, err)
+	}
 	a.Bash(a.id, "rm ~/big; pkill sleep", time.Minute)
 	a.Kill()
 	if err := os.RemoveAll(filepath.Join(a.StateDir, "checkpoints", a.id)); err != nil {

@@ -82,6 +82,6 @@ func (h *Checkpoints) delete(ctx context.Context, in *checkpointRef) (*struct{},
 func checkpoint(c sandbox.Checkpoint) wire.Checkpoint {
 	return wire.Checkpoint{
 		ID: string(c.ID), Name: c.Name, SandboxID: string(c.Sandbox), ParentID: string(c.Parent),
-		SizeBytes: c.SizeBytes, CreatedBy: string(c.CreatedBy), CreatedAt: c.CreatedAt,
+		SizeBytes: c.SizeBytes, CreatedBy: string(c.CreatedBy), CreatedAt: c.CreatedAt, CopiedAt: route.Optional(c.CopiedAt),
 	}
 }

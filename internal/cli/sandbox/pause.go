@@ -166,9 +166,13 @@ func newCheckpointListCommand(env *base.Env) *cobra.Command {
 				names[cp.ID] = cp.Name
 			}
 			for i, cp := range list {
-				rows[i] = []string{cp.Name, cp.ID, names[cp.ParentID], strconv.FormatInt(cp.SizeBytes>>20, 10) + "Mi", base.Age(cp.CreatedAt)}
+				copied := ""
+				if cp.CopiedAt != nil {
+					copied = base.Age(*cp.CopiedAt)
+				}
+				rows[i] = []string{cp.Name, cp.ID, names[cp.ParentID], strconv.FormatInt(cp.SizeBytes>>20, 10) + "Mi", base.Age(cp.CreatedAt), copied}
 			}
-			return env.PrintTable([]string{"NAME", "ID", "PARENT", "SIZE", "AGE"}, rows)
+			return env.PrintTable([]string{"NAME", "ID", "PARENT", "SIZE", "AGE", "COPIED"}, rows)
 		},
 	}
 }

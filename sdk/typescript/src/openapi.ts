@@ -2833,6 +2833,11 @@ export interface components {
              * @description When it was made.
              */
             created_at: string;
+            /**
+             * Format: date-time
+             * @description When it was copied to the object store of the server; absent while it is on the server's disk alone.
+             */
+            copied_at?: string;
         };
         CheckpointPage: {
             /** @description The items of the page. */

@@ -1224,6 +1224,8 @@ export interface Checkpoint {
   createdBy: string;
   /** When it was made. */
   createdAt: string;
+  /** When it was copied to the object store of the server; absent while it is on the server's disk alone. */
+  copiedAt: string | undefined;
 }
 
 export function checkpoint(w: Wire["Checkpoint"]): Checkpoint {
@@ -1235,6 +1237,7 @@ export function checkpoint(w: Wire["Checkpoint"]): Checkpoint {
     sizeBytes: w.size_bytes,
     createdBy: w.created_by,
     createdAt: w.created_at,
+    copiedAt: w.copied_at,
   };
 }
 

@@ -807,6 +807,8 @@ class Checkpoint:
     created_by: str = ""
     #: When it was made.
     created_at: datetime = _required(parse_time)
+    #: When it was copied to the object store of the server; None while it is on the server's disk alone.
+    copied_at: Optional[datetime] = _optional_time()
 
 
 @dataclass(frozen=True)
