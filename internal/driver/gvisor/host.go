@@ -13,6 +13,7 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/driver/gvisor/agentimage"
 	"github.com/modbox/modbox/internal/driver/gvisor/cgroup"
+	"github.com/modbox/modbox/internal/driver/gvisor/launch"
 	"github.com/modbox/modbox/internal/driver/gvisor/layer"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -27,6 +28,7 @@ type host struct {
 	tunnels   *agentapi.Memory // of all boxes
 	answer    time.Duration    // see Config.AnswerTimeout
 	readers   chan struct{}    // semaphore for reading trees, see readSlot
+	strays    *straySearch
 
 	// life ends when the driver is closed.
 	life  context.Context
@@ -41,6 +43,7 @@ func newHost(cfg Config) *host {
 		paths:     paths{run: filepath.Clean(cfg.RunDir), state: filepath.Clean(cfg.StateDir)},
 		container: cgroup.ThisContainer(), logger: cfg.Logger, answer: cfg.AnswerTimeout,
 		tunnels: agentapi.NewMemory(tunnelMemory), readers: make(chan struct{}, raiseAtOnce),
+		strays: &straySearch{list: launch.Strays},
 	}
 	h.tunnels.SetAnswerTimeout(cfg.AnswerTimeout)
 	h.life, h.close = context.WithCancelCause(context.Background())

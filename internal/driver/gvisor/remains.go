@@ -8,6 +8,8 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/modbox/modbox/internal/driver/gvisor/launch"
 	"github.com/modbox/modbox/internal/driver/gvisor/process"
@@ -60,6 +62,36 @@ func (h *host) killStrays(ctx context.Context, id sandbox.ID) error {
 	return nil
 }
 
+// searchEvery is the least time between two searches for strays.
+const searchEvery = time.Minute
+
+// straySearch searches for processes of boxes. A box that has a process has a directory or a control group too, unless something else
+// has removed them. So what a search alone can find is rare, and a search reads files of all processes of the host.
+type straySearch struct {
+	list func(root string) ([]launch.Stray, error)
+	mu   sync.Mutex
+	next time.Time
+}
+
+// search returns the processes of boxes, or none if the last search is recent and found no more than is listed elsewhere. Call done with whether
+// this search did.
+func (s *straySearch) search(root string) (strays []launch.Stray, done func(nothingElse bool), err error) {
+	s.mu.Lock()
+	due := !time.Now().Before(s.next)
+	s.mu.Unlock()
+	if !due {
+		return nil, func(bool) {}, nil
+	}
+	strays, err = s.list(root)
+	return strays, func(nothingElse bool) {
+		if nothingElse { // otherwise the caller, who destroys boxes that it lists twice, must see it again
+			s.mu.Lock()
+			s.next = time.Now().Add(searchEvery)
+			s.mu.Unlock()
+		}
+	}, err
+}
+
 // found returns the known boxes, and the boxes of which anything is on the host.
 func (h *host) found(known []sandbox.ID) ([]sandbox.ID, error) {
 	found := map[sandbox.ID]bool{}
@@ -71,12 +103,9 @@ func (h *host) found(known []sandbox.ID) ([]sandbox.ID, error) {
 	for _, id := range known {
 		found[id] = true
 	}
-	strays, err := launch.Strays(h.paths.run)
+	strays, done, err := h.strays.search(h.paths.run)
 	if err != nil {
 		return nil, err
-	}
-	for _, s := range strays {
-		found[s.ID] = true
 	}
 	if h.groups != nil {
 		names, err := h.groups.List()
@@ -99,5 +128,10 @@ func (h *host) found(known []sandbox.ID) ([]sandbox.ID, error) {
 		return nil, err
 	}
 	maps.Copy(found, owners)
+	listed := len(found)
+	for _, s := range strays {
+		found[s.ID] = true
+	}
+	done(len(found) == listed)
 	return slices.Collect(maps.Keys(found)), nil
 }
