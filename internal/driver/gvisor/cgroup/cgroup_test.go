@@ -107,7 +107,7 @@ func TestV2Usage(t *testing.T) {
 	}
 	put(t, filepath.Join(base, "box"), map[string]string{
 		"memory.current": "5000\n",
-		"memory.stat":    "anon 100\ninactive_file 1000\nactive_file 7\n",
+		"memory.stat":    "anon 100\n" + strings.Repeat("another_key 5\n", 1000) + "inactive_file 1000\nactive_file 7\n",
 		"memory.events":  "low 0\noom 3\noom_kill 2\n",
 		"cpu.stat":       "usage_usec 77\nuser_usec 50\n",
 		"pids.current":   "12\n",
