@@ -51,9 +51,36 @@ func (s *Service) copyCheckpoint(b *box.Box, cp *sandbox.Checkpoint) (err error)
 	if err != nil {
 		return err
 	}
-	return s.deps.Quotas.Record(b.Context(), s.deps.Quotas.Admission(ws), ws, func(a quota.Admission) error {
+	err = s.deps.Quotas.Record(b.Context(), s.deps.Quotas.Admission(ws), ws, func(a quota.Admission) error {
 		return s.deps.Checkpoints.CheckpointCopied(b.Context(), cp.ID, size, time.Now(), a)
 	})
+	if code := sandbox.CodeOf(err); code == sandbox.Conflict || code == sandbox.QuotaExceeded || b.Context().Err() != nil {
+		if werr := s.withdraw(cp.ID); werr != nil && s.ctx.Err() == nil {
+			s.log.Warn("a stored checkpoint that could not be recorded is not removed; the sweep removes it later", "sandbox", b.ID, "checkpoint", cp.ID, "error", werr)
+		}
+	}
+	return err
+}
+
+// withdraw removes the description of a state without a record. It would count for no quota until the sweep finds that it is old: a workspace that deletes each checkpoint during its upload
+// could fill the bucket.
+func (s *Service) withdraw(id sandbox.CheckpointID) error {
+	release, ok := s.lock(id)
+	if !ok {
+		return nil
+	}
+	defer release()
+	ctx, cancel := context.WithTimeout(s.ctx, lookTimeout)
+	defer cancel()
+	size, err := s.deps.States.Stored(ctx, id)
+	if err != nil || size > 0 {
+		return err
+	}
+	store, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	return store.Remove(ctx, id)
 }
 
 func (s *Service) onDisk(cp *sandbox.Checkpoint) bool {
@@ -78,7 +105,7 @@ func (s *Service) FetchAutomatic(b *box.Box, cp sandbox.Checkpoint) (sandbox.Che
 		if !errors.Is(err, errGone) {
 			return struct{}{}, err
 		}
-		if awayErr := s.look(b.Context()); awayErr != nil { // a directory may not be mounted
+		if awayErr := lookForStore(b.Context(), &s.cfg); awayErr != nil { // a directory may not be mounted
 			return struct{}{}, awayErr
 		}
 		earlier, lookErr := s.deps.Checkpoints.AutomaticCopy(b.Context(), b.ID)
@@ -96,9 +123,9 @@ func (s *Service) FetchAutomatic(b *box.Box, cp sandbox.Checkpoint) (sandbox.Che
 	return cp, err
 }
 
-// look returns an error unless the bucket has a store.
-func (s *Service) look(ctx context.Context) error {
-	objects, err := object.OpenWithKeyFile(ctx, s.cfg.URL, s.cfg.KeyFile, object.Options{})
+// lookForStore returns an error unless the bucket has a store.
+func lookForStore(ctx context.Context, cfg *Config) error {
+	objects, err := object.OpenWithKeyFile(ctx, cfg.URL, cfg.KeyFile, object.Options{})
 	if err != nil {
 		return err
 	}

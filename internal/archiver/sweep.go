@@ -280,7 +280,7 @@ func (s *Service) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		s.moved.bytes, s.moved.unreadable,
 		gauge("modbox_archive_sandboxes", "Archived sandboxes.", func(n, _ int64) int64 { return n }),
-		gauge("modbox_archive_bytes", "States of archived and copied sandboxes in the object store, and of sandboxes that were resumed or ended within archive.grace.", func(_, n int64) int64 { return n }),
+		gauge("modbox_archive_bytes", "States of archived and copied sandboxes and of copied checkpoints in the object store, and of sandboxes that were resumed or ended, and checkpoints that were deleted, within archive.grace.", func(_, n int64) int64 { return n }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "modbox_archive_uncopied_sandboxes", Help: "Paused sandboxes whose state is on the disk of the server alone, with archive.copies; otherwise 0."}, states),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "modbox_archive_uncopied_checkpoints", Help: "Checkpoints, named and automatic, that are on the disk of the server alone, with archive.copies; otherwise 0."}, checkpoints),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "modbox_archive_uploads_waiting", Help: "Sandboxes whose upload to the object store waits for others."}, waiting(s.uploads.Waiting)),

@@ -339,8 +339,8 @@ func (s *Store) RemoveOwner(owner sandbox.ID) {
 	_ = os.Remove(filepath.Join(s.dir, string(owner))) // fails unless it is empty
 }
 
-// Fork returns a path for the state that children are made from, and a function that removes it
-// after the fork.
+// Fork returns a path for the state that children are made from, or that is sent to an object store, and a function that removes it
+// afterwards.
 func (s *Store) Fork() (path string, release func() error) {
 	name := string(sandbox.NewCheckpointID())
 	path = filepath.Join(s.dir, forksDir, name)
@@ -357,16 +357,13 @@ func (s *Store) Fork() (path string, release func() error) {
 	}
 }
 
-// SweepForks removes states that no fork uses.
+// SweepForks removes states that no fork or upload uses. Those that are being written have other names, and are removed when nothing is in use.
 func (s *Store) SweepForks() error {
 	if s.dir == "" {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.forks) > 0 {
-		return nil // the sweep after the forks removes the others
-	}
 	dir := filepath.Join(s.dir, forksDir)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -374,6 +371,9 @@ func (s *Store) SweepForks() error {
 	}
 	var errs []error
 	for _, e := range entries {
+		if _, whole := sandbox.ParseID(e.Name()); s.forks[e.Name()] || len(s.forks) > 0 && !whole {
+			continue
+		}
 		errs = append(errs, os.RemoveAll(filepath.Join(dir, e.Name())))
 	}
 	return errors.Join(errs...)

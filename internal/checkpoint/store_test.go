@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -103,3 +104,35 @@ func TestCheckFilesWithoutTurn(t *testing.T) {
 }
 
 var errShort = sandbox.Errorf(sandbox.Unavailable, "the host is out of resources")
+
+// TestSweepForksBesideForks removes what a killed server left while states are in use, and keeps these states and what is being written.
+func TestSweepForksBesideForks(t *testing.T) {
+	dir := t.TempDir()
+	s, err := checkpoint.Open(dir, nil, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, part := filepath.Join(dir, "forks", string(sandbox.NewCheckpointID())), filepath.Join(dir, "forks", "part-1")
+	used, release := s.Fork()
+	for _, path := range []string{left, part, used} {
+		if err := os.Mkdir(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(what string, paths ...string) {
+		t.Helper()
+		if err := s.SweepForks(); err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{left, part, used} {
+			if _, err := os.Stat(path); (err == nil) != slices.Contains(paths, path) {
+				t.Errorf("%s: %s: %v", what, path, err)
+			}
+		}
+	}
+	want("in use", part, used)
+	if err := release(); err != nil {
+		t.Fatal(err)
+	}
+	want("nothing in use")
+}

@@ -1,11 +1,13 @@
 package lifecycle_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -351,4 +353,49 @@ func TestUploadError(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.moveBucket(".away", "")
+}
+
+// TestCopyThatIsNotRecorded deletes a checkpoint, or lowers the quota, between the upload and its record. The bucket keeps no description, which would count for no quota.
+func TestCopyThatIsNotRecorded(t *testing.T) {
+	for _, deleted := range []bool{true, false} {
+		t.Run(fmt.Sprintf("deleted=%t", deleted), func(t *testing.T) {
+			e := copying(t)
+			s := e.prepare()
+			began, goOn := make(chan struct{}), make(chan struct{})
+			var once sync.Once
+			s.store.faults.on(func(_ int, call string) error {
+				if call == "archives.CheckpointCopied" {
+					once.Do(func() { close(began) })
+					<-goOn
+				}
+				return nil
+			}, nil)
+			if err := s.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			sb := s.run(lifecycle.CreateRequest{Name: "a"})
+			s.write("a", "/a", "kept")
+			cp := s.name("c")
+			<-began
+			description := filepath.Join(e.bucket(), "archives", string(cp.ID))
+			if _, err := os.Stat(description); err != nil {
+				t.Fatal(err)
+			}
+			if deleted {
+				if err := s.Checkpoints().Delete(t.Context(), s.caller, "a", "c"); err != nil {
+					t.Fatal(err)
+				}
+			} else if _, err := s.Quotas().Set(t.Context(), sb.Workspace, quota.Limits{quota.LimitArchive: 1}); err != nil {
+				t.Fatal(err)
+			}
+			close(goOn)
+			eventually(t, "the description is removed", func() bool {
+				_, err := os.Stat(description)
+				return errors.Is(err, os.ErrNotExist)
+			})
+			if list, err := s.Checkpoints().List(t.Context(), s.caller, "a"); err != nil || (len(list) == 0) != deleted {
+				t.Errorf("checkpoints %+v, %v", list, err)
+			}
+		})
+	}
 }
