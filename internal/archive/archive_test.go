@@ -182,6 +182,11 @@ func TestDamagedBlobIsSentAgain(t *testing.T) {
 			}
 		}
 	}
+	unverified := source(sandbox.NewCheckpointID(), dir)
+	unverified.Unverified = true
+	if _, sent, err := s.Put(t.Context(), unverified); err != nil || sent.Sent != 0 {
+		t.Errorf("Put without a look at the blobs = %+v, %v, want nothing sent", sent, err)
+	}
 	id, to := sandbox.NewCheckpointID(), filepath.Join(t.TempDir(), "fetched")
 	if _, sent, err := s.Put(t.Context(), source(id, dir)); err != nil || sent.Sent != 1 {
 		t.Errorf("Put = %+v, %v, want one blob sent", sent, err)

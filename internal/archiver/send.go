@@ -92,7 +92,7 @@ func (s *Service) put(ctx context.Context, p *parcel, dir string) (st archive.St
 	if err != nil {
 		return st, sent, err
 	}
-	src := archive.Source{Owner: p.owner, ID: p.id, Installation: s.cfg.Installation, Dir: dir}
+	src := archive.Source{Owner: p.owner, ID: p.id, Installation: s.cfg.Installation, Dir: dir, Unverified: p.automatic}
 	if carrier, ok := s.deps.Driver.(driver.Carrier); ok {
 		if src.Parts, err = carrier.Needs(src.Dir); err != nil {
 			return st, sent, fmt.Errorf("archive the saved state %s: %w", p.id, err)
