@@ -62,6 +62,7 @@ type Deps struct {
 	Snapshots *snapshot.Service
 	Networks  *network.Service
 	Saved     *checkpoint.Store
+	Owner     *sandbox.Ownership // of the shards of new sandboxes; nil for all
 }
 
 // Planner makes the records of sandboxes that are asked for. It records nothing.
@@ -168,7 +169,7 @@ func (p *Planner) madeFrom(ctx context.Context, sb *sandbox.Sandbox) string {
 func (p *Planner) creation(c sandbox.Caller, req *Request, img *spec.Image) sandbox.Creation {
 	now := time.Now().UTC()
 	sb := sandbox.Sandbox{
-		ID: cmp.Or(req.ID, sandbox.NewID()), Workspace: c.Workspace, State: sandbox.Provisioning,
+		ID: cmp.Or(req.ID, p.deps.Owner.NewID()), Workspace: c.Workspace, State: sandbox.Provisioning,
 		Name:  cmp.Or(req.Name, NewName()),
 		Image: img.Ref(), ImageDigest: img.Digest, Env: maps.Clone(req.Env), Labels: maps.Clone(req.Labels),
 		Resources:     p.cfg.Resources(req.Resources, img),

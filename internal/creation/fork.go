@@ -52,12 +52,12 @@ func (c *Config) CheckFork(req *ForkRequest) error {
 	return c.Check(&as)
 }
 
-// Child returns the record of the child i of a fork that a user made of a parent. Errors: Invalid, naming the
+// Child returns the record of the child i, with an ID, of a fork that a user made of a parent. Errors: Invalid, naming the
 // field.
-func (req *ForkRequest) Child(parent *sandbox.Sandbox, user sandbox.UserID, i int) (sandbox.Creation, error) {
+func (req *ForkRequest) Child(id sandbox.ID, parent *sandbox.Sandbox, user sandbox.UserID, i int) (sandbox.Creation, error) {
 	now := time.Now().UTC()
 	sb := *parent
-	sb.ID, sb.State, sb.Parent = sandbox.NewID(), sandbox.Provisioning, parent.ID
+	sb.ID, sb.State, sb.Parent = id, sandbox.Provisioning, parent.ID
 	sb.Name = NewName()
 	if i < len(req.Names) {
 		sb.Name = req.Names[i]

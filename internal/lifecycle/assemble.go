@@ -59,7 +59,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	s := &Service{
 		cfg: cfg, log: deps.Logger, work: background.New(), boxes: box.NewIndex[*entry](), pool: pool.New[warmbox.Box](cfg.PoolSize, deps.Driver.Capabilities().Furnish),
-		calls: deps.Calls,
+		calls: deps.Calls, owner: deps.Owner,
 	}
 	s.calls.SetAnswerTimeout(cfg.AnswerTimeout)
 	s.calls.SetObserver(deps.ObserveCalls)
@@ -148,7 +148,7 @@ func (s *Service) prepareWith(deps *Deps, made *parts) {
 	made.maker = &maker{driver: deps.Driver, calls: s.calls, work: s.work}
 	host := unlisted{cfg: cfg, maker: made.maker, boxes: s.boxes, catalogue: deps.Catalogue, saved: s.saved, slots: made.slots}
 	s.warm = warmbox.New(warmbox.Config{Promise: cfg.promise, MinFreeDisk: cfg.MinFreeDisk, StartTimeout: cfg.StartTimeout}, warmbox.Deps{
-		Pool: s.pool, Host: host, Store: deps.Quotas, Images: deps.Images, Driver: deps.Driver, Templates: s.templates, Work: s.work, Logger: s.log,
+		Pool: s.pool, Host: host, Store: deps.Quotas, Images: deps.Images, Driver: deps.Driver, Templates: s.templates, Work: s.work, Owner: s.owner, Logger: s.log,
 	})
 	host.warm = s.warm
 	s.workboxes = workbox.NewMaker(workbox.Config{Defaults: cfg.Build, StartTimeout: cfg.StartTimeout}, workbox.Deps{
@@ -210,13 +210,14 @@ func (s *Service) change(deps *Deps, made *parts) {
 	}
 	s.planner = creation.New(*cfg.planning(), creation.Deps{
 		Catalogue: deps.Catalogue, Images: deps.Layers, Quotas: s.quotas, Prepare: s.prepare, Snapshots: s.snapshots, Networks: s.networks, Saved: s.saved,
+		Owner: s.owner,
 	})
 	s.provisioner = &provisioner{
 		prepare: s.prepare, starter: made.starter, states: made.states, ender: s.ender, timers: s.timers, layers: deps.Layers,
 		events: s.events, metrics: s.metrics, work: s.work, log: s.log,
 	}
 	s.forks = &forker{
-		cfg: cfg, suspender: s.suspender, registrar: s.registrar, provisioner: s.provisioner, saver: made.saver, reviver: made.reviver, starter: made.starter,
+		cfg: cfg, owner: s.owner, suspender: s.suspender, registrar: s.registrar, provisioner: s.provisioner, saver: made.saver, reviver: made.reviver, starter: made.starter,
 		states: made.states, watcher: made.watcher, saved: s.saved, quotas: s.quotas, store: deps.Store, metrics: s.metrics,
 		work: s.work, ctx: s.ctx, log: s.log,
 	}

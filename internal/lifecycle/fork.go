@@ -24,6 +24,7 @@ import (
 // forker makes forks.
 type forker struct {
 	cfg         *Config
+	owner       *sandbox.Ownership // of the shards of children
 	suspender   *suspender
 	registrar   *registrar
 	provisioner *provisioner
@@ -133,7 +134,7 @@ func (f *fork) admit(ctx context.Context) error {
 		}
 		creations := make([]sandbox.Creation, f.request.Count)
 		for i := range creations {
-			if creations[i], err = f.request.Child(&parent, f.caller.User, i); err != nil {
+			if creations[i], err = f.request.Child(s.owner.NewID(), &parent, f.caller.User, i); err != nil {
 				return 0, err
 			}
 		}

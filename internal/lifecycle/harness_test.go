@@ -46,6 +46,8 @@ type env struct {
 	gateways network.Gateways
 	// isolated has the driver claim that what runs in its boxes cannot reach the host.
 	isolated bool
+	// owner has the shards of the servers; nil for all.
+	owner *sandbox.Ownership
 	// turn is ReserveSave of the driver; nil for a driver without.
 	turn func(ctx context.Context, id sandbox.ID) (release func(), err error)
 	// onLog is called with each message that the servers log, before they continue; nil for nothing.
@@ -181,7 +183,7 @@ func (e *env) prepare() *server {
 		stored = outputs.New(e.output, outputs.Deps{Records: st.Executions.Outputs(), Used: st.Sandboxes.Archives().Any, Confirm: st.Confirm, Streams: streams, Logger: logger})
 	}
 	s.Service, err = lifecycle.New(e.cfg, lifecycle.Deps{
-		Streams: streams, StoredOutput: stored,
+		Streams: streams, StoredOutput: stored, Owner: e.owner,
 		Store: s.store, Lookup: s.store, Quotas: s.store, Usage: s.store, Networks: s.store, Environments: s.store, Executions: s.store,
 		Checkpoints: &faultyCheckpoints{Records: st.Checkpoints, faults: f}, Snapshots: s.store, Drafts: s.store, Switches: st.Catalogue, Archives: &faultyArchives{Records: st.Sandboxes, faults: f}, States: st.Sandboxes.Archives(), Copies: &faultyCopies{Checkpoints: st.Sandboxes.Archives(), faults: f}, Driver: d, Images: e.images, Catalogue: catalogue.New(st.Catalogue, st.Registries, e.images, 0), Layers: e.images, Logger: logger, Gateways: e.gateways, Calls: e.calls,
 	})

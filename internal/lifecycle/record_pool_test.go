@@ -3,6 +3,7 @@ package lifecycle_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -73,6 +74,37 @@ func TestPoolGivesItsBoxes(t *testing.T) {
 	e.host.End(sb.ID, driver.Exit{Cause: sandbox.CauseOOM})
 	if sb := s.reach("job", sandbox.Failed); sb.Cause.Code != sandbox.CauseOOM {
 		t.Errorf("cause %v, want oom", sb.Cause)
+	}
+}
+
+// Sandboxes of creates, of the pool, and of forks are in the shards of their server.
+func TestNewSandboxesAreInTheShardsOfTheServer(t *testing.T) {
+	e := newEnv(t)
+	e.owner = sandbox.Own(sandbox.RangesFrom(6, 6))
+	s := e.startFilled(6)
+	check := func(what string, id sandbox.ID) {
+		t.Helper()
+		if err := e.owner.Check(id); err != nil {
+			t.Errorf("%s: %s: %v", what, id, err)
+		}
+	}
+	for _, id := range e.host.ids() {
+		check("a box of the pool", id)
+	}
+	check("an ID of a dialect", s.NewID())
+	check("of the pool", s.run(lifecycle.CreateRequest{Name: "warm"}).ID)
+	if !s.fromPool("warm") {
+		t.Error("the sandbox has no box of the pool")
+	}
+	for i := range 4 {
+		check("created", s.run(lifecycle.CreateRequest{Name: fmt.Sprint("cold", i), Resources: sandbox.Resources{MemoryBytes: 200 << 20}}).ID)
+	}
+	children, err := s.Fork(t.Context(), e.caller, "warm", lifecycle.ForkRequest{Count: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range children {
+		check("a fork", c.Sandbox.ID)
 	}
 }
 

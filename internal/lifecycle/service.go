@@ -77,6 +77,8 @@ type Layers interface {
 // must be set. The service uses them until Close and does not close them.
 type Deps struct {
 	Store Store
+	// Owner has the shards of new sandboxes; nil for all shards.
+	Owner *sandbox.Ownership
 	// Lookup finds the rows of sandboxes. Quotas, Usage, Networks, Environments and Executions record
 	// other facts about sandboxes and workspaces. They are in the same database as Store.
 	Lookup       lookup.Store
@@ -145,6 +147,7 @@ type Service struct {
 	ctx       context.Context   // of work
 
 	// Sandboxes, and the facts about them.
+	owner  *sandbox.Ownership // of shards
 	boxes  *box.Index[*entry]
 	calls  *agentapi.Memory // of all boxes' agents
 	events *eventlog.Queue
@@ -186,6 +189,9 @@ type Service struct {
 
 // Guest returns the calls into running sandboxes.
 func (s *Service) Guest() *guest.Calls { return s.guest }
+
+// NewID returns the ID of a sandbox that this server can make.
+func (s *Service) NewID() sandbox.ID { return s.owner.NewID() }
 
 // Executions returns the commands that outlive their requests.
 func (s *Service) Executions() *execution.Service { return s.executions }

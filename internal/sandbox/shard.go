@@ -3,6 +3,7 @@ package sandbox
 import (
 	"fmt"
 	"math/bits"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -60,7 +61,7 @@ func (r Ranges) Digits() string {
 	return digits.String()
 }
 
-// Ownership is the set of the ranges that a server owns, which may change.
+// Ownership is the set of the ranges that a server owns, which may change. A nil Ownership has all ranges.
 type Ownership struct{ ranges atomic.Uint32 }
 
 // Own returns the ownership of ranges.
@@ -71,7 +72,33 @@ func Own(r Ranges) *Ownership {
 }
 
 // Ranges returns the ranges of now.
-func (o *Ownership) Ranges() Ranges { return Ranges(o.ranges.Load()) } //nolint:gosec // Set has stored it
+func (o *Ownership) Ranges() Ranges {
+	if o == nil {
+		return AllRanges
+	}
+	return Ranges(o.ranges.Load()) //nolint:gosec // Set has stored it
+}
 
 // Set replaces the ranges.
 func (o *Ownership) Set(r Ranges) { o.ranges.Store(uint32(r)) }
+
+// Check returns an error unless the server owns the shard of a sandbox. Errors: Unavailable.
+func (o *Ownership) Check(id ID) error {
+	if o.Ranges().Has(id) {
+		return nil
+	}
+	return Errorf(Unavailable, "another server works on the sandboxes of shard %d; try again", id.Shard())
+}
+
+// NewID returns a new ID in a shard of the server.
+func (o *Ownership) NewID() ID { return newIDIn(o.Ranges()) }
+
+// newIDIn returns a new ID in one of the ranges, each with the same chance.
+func newIDIn(r Ranges) ID {
+	id, digits := NewID(), r.Digits()
+	if r == AllRanges || digits == "" {
+		return id
+	}
+	n := len(id) - 2
+	return id[:n] + ID(digits[rand.IntN(len(digits))]) + id[n+1:] //nolint:gosec // the rest of an ID is random enough
+}

@@ -44,3 +44,21 @@ func TestShardsOfNewIDs(t *testing.T) {
 		t.Errorf("the halves of the shards have %v of 1000 sandboxes", halves)
 	}
 }
+
+// A server makes IDs in its own shards, each in its turn.
+func TestNewIDsOfAnOwner(t *testing.T) {
+	for _, r := range []sandbox.Ranges{sandbox.AllRanges, sandbox.RangesFrom(0, 7), sandbox.RangesFrom(5, 5), sandbox.RangesFrom(3, 3) | sandbox.RangesFrom(12, 15)} {
+		owner, ids, ranges := sandbox.Own(r), map[sandbox.ID]bool{}, sandbox.Ranges(0)
+		for range 1000 {
+			id := owner.NewID()
+			if parsed, ok := sandbox.ParseID(string(id)); !ok || parsed != id || ids[id] || owner.Check(id) != nil {
+				t.Fatalf("%q of an owner of %s: it is no ID, not new, or of another", id, r.Digits())
+			}
+			ids[id] = true
+			ranges |= sandbox.RangesFrom(id.Shard().Range(), id.Shard().Range())
+		}
+		if ranges != r {
+			t.Errorf("the IDs of the owner of %s are in %s", r.Digits(), ranges.Digits())
+		}
+	}
+}

@@ -51,7 +51,7 @@ func (s *Sandboxes) Fetched(ctx context.Context, id sandbox.ID, saved sandbox.Ch
 // Copied records that the saved state of a paused sandbox, of size bytes unless the sandbox's row has its size, is in the object store as well. It does nothing for a state that is
 // recorded there. Errors: as of [Sandboxes.Archive].
 func (s *Sandboxes) Copied(ctx context.Context, id sandbox.ID, saved sandbox.CheckpointID, size int64, at time.Time, a quota.Admission) error {
-	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	err := s.write(ctx, id, func(ctx context.Context, tx *sql.Tx) error {
 		row, err := pausedWith(ctx, tx, id, saved)
 		if err != nil || !row.ArchivedAt.IsZero() {
 			return err

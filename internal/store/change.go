@@ -84,7 +84,7 @@ func (s *Sandboxes) ChangeSandbox(ctx context.Context, id sandbox.ID, c sandbox.
 // change commits a change of a sandbox and returns its row as written.
 func (s *Sandboxes) change(ctx context.Context, id sandbox.ID, write func(context.Context, *sql.Tx) (sandboxRow, error)) (sandbox.Sandbox, error) {
 	var row sandboxRow
-	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
+	err := s.write(ctx, id, func(ctx context.Context, tx *sql.Tx) (err error) {
 		row, err = write(ctx, tx)
 		return err
 	})

@@ -46,6 +46,16 @@ func (c *Checkpoints) write(ctx context.Context, what string, f func(context.Con
 	return nil
 }
 
+// writeOf is write of a sandbox. Errors: Unavailable for a sandbox of another owner.
+func (c *Checkpoints) writeOf(ctx context.Context, id sandbox.ID, what string, f func(context.Context, *sql.Tx) error) error {
+	return c.write(ctx, what, func(ctx context.Context, tx *sql.Tx) error {
+		if err := c.db.Owner().Check(id); err != nil {
+			return err
+		}
+		return f(ctx, tx)
+	})
+}
+
 // Begun returns the ids and sandboxes of the checkpoints that were begun and neither
 // recorded nor abandoned.
 func (c *Checkpoints) Begun(ctx context.Context) ([]sandbox.Checkpoint, error) {
@@ -68,7 +78,7 @@ func (c *Checkpoints) Discarded(ctx context.Context, id sandbox.CheckpointID) (b
 // Errors: Exists if the sandbox has a checkpoint of that name; QuotaExceeded if it has
 // limit checkpoints, or if the quota of its workspace has too little disk left.
 func (c *Checkpoints) Create(ctx context.Context, cp *sandbox.Checkpoint, limit int, ev sandbox.Event, a quota.Admission) error {
-	return c.write(ctx, "record checkpoint of sandbox "+string(cp.Sandbox), func(ctx context.Context, tx *sql.Tx) error {
+	return c.writeOf(ctx, cp.Sandbox, "record checkpoint of sandbox "+string(cp.Sandbox), func(ctx context.Context, tx *sql.Tx) error {
 		var all, same int
 		err := tx.QueryRowContext(ctx, "SELECT count(*), count(*) FILTER (WHERE name = $1) FROM checkpoints WHERE sandbox_id = $2 AND name <> ''",
 			cp.Name, cp.Sandbox).Scan(&all, &same)
@@ -110,7 +120,7 @@ func insertCheckpoint(ctx context.Context, tx *sql.Tx, cp *sandbox.Checkpoint, a
 // record of the previous automatic checkpoint. Errors: QuotaExceeded; then the previous
 // checkpoint stays.
 func (c *Checkpoints) ReplaceAutomatic(ctx context.Context, cp sandbox.Checkpoint, a quota.Admission) error {
-	return c.write(ctx, "record automatic checkpoint of sandbox "+string(cp.Sandbox), func(ctx context.Context, tx *sql.Tx) error {
+	return c.writeOf(ctx, cp.Sandbox, "record automatic checkpoint of sandbox "+string(cp.Sandbox), func(ctx context.Context, tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, "DELETE FROM checkpoints WHERE sandbox_id = $1 AND name = ''", cp.Sandbox); err != nil {
 			return err
 		}
@@ -161,7 +171,7 @@ func (c *Checkpoints) List(ctx context.Context, id sandbox.ID) ([]sandbox.Checkp
 // Delete deletes the record of a checkpoint and appends ev. If the checkpoint does not
 // exist, Delete does nothing.
 func (c *Checkpoints) Delete(ctx context.Context, id sandbox.CheckpointID, ev sandbox.Event) error {
-	return c.write(ctx, "delete checkpoint "+string(id), func(ctx context.Context, tx *sql.Tx) error {
+	return c.writeOf(ctx, ev.Sandbox, "delete checkpoint "+string(id), func(ctx context.Context, tx *sql.Tx) error {
 		if err := releaseCheckpoint(ctx, tx, ev.Sandbox, id, ev.Time); err != nil {
 			return err
 		}

@@ -18,7 +18,7 @@ import (
 // sandbox, whose resources count as free for the new one.
 //
 // Errors: QuotaExceeded, with nothing recorded, if the quota of the workspace or the
-// capacity of the installation is too small; Unavailable for a sandbox of another owner.
+// capacity of the installation is too small; Unavailable if it, or the sandbox that it replaces, is of another owner.
 func (s *Sandboxes) CreateSandbox(ctx context.Context, c sandbox.Creation, a quota.Admission) (sandbox.Recorded, error) {
 	rec, err := s.createSandbox(ctx, c, a)
 	if err != nil {
@@ -33,13 +33,16 @@ func (s *Sandboxes) createSandbox(ctx context.Context, c sandbox.Creation, a quo
 		return sandbox.Recorded{}, err
 	}
 	var found recordedRow
-	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
+	err = s.write(ctx, c.Sandbox.ID, func(ctx context.Context, tx *sql.Tx) (err error) {
 		if found, err = findExisting(ctx, tx, c); err != nil {
 			return err
 		}
 		var gone *sandbox.Sandbox
 		if c.Replaces != nil && found.by == sandbox.MatchName {
 			gone = &found.row.Sandbox
+			if err := s.owner.Check(gone.ID); err != nil {
+				return err
+			}
 		}
 		if found.by != sandbox.MatchNone && gone == nil {
 			return nil
@@ -105,6 +108,9 @@ func (s *Sandboxes) createForks(ctx context.Context, children []sandbox.Creation
 				continue
 			}
 			found[i].dying = nil
+			if err := s.owner.Check(children[i].Sandbox.ID); err != nil {
+				return err
+			}
 			if err := inserts[i].run(ctx, tx); err != nil {
 				return err
 			}
@@ -196,12 +202,9 @@ type insertion struct {
 }
 
 // insertion prepares the insertion of a sandbox. Secrets are encrypted here, because a transaction must wait
-// for nothing but the database. Errors: Unavailable for a sandbox of another owner.
+// for nothing but the database.
 func (s *Sandboxes) insertion(c sandbox.Creation) (*insertion, error) {
 	sb := &c.Sandbox
-	if !s.Owns(sb.ID) {
-		return nil, sandbox.Errorf(sandbox.Unavailable, "another server makes the sandboxes of shard %d; try again", sb.ID.Shard())
-	}
 	i := &insertion{Creation: c, hash: c.RequestHash}
 	var err error
 	if i.env, err = s.sealEnv(sb.Env, string(sb.ID)); err != nil {

@@ -16,7 +16,7 @@ func (s *Sandboxes) SetEnv(ctx context.Context, id sandbox.ID, env map[string]st
 	if err != nil {
 		return fmt.Errorf("set environment of sandbox %s: %w", id, err)
 	}
-	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	err = s.write(ctx, id, func(ctx context.Context, tx *sql.Tx) error {
 		res, err := tx.ExecContext(ctx, "UPDATE sandboxes SET env = $1 WHERE id = $2 AND "+isLive, text, id)
 		if err != nil {
 			return err

@@ -13,7 +13,7 @@ import (
 // AppendEvent appends an event that is not part of a change of state. It refuses events of
 // sandboxes that do not exist any more.
 func (s *Sandboxes) AppendEvent(ctx context.Context, ev sandbox.Event) error {
-	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error { return insertEvent(ctx, tx, ev.Sandbox, ev) })
+	err := s.write(ctx, ev.Sandbox, func(ctx context.Context, tx *sql.Tx) error { return insertEvent(ctx, tx, ev.Sandbox, ev) })
 	if err != nil {
 		return fmt.Errorf("append event of sandbox %s: %w", ev.Sandbox, err)
 	}

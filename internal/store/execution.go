@@ -34,6 +34,9 @@ func (s *Executions) CreateExecution(ctx context.Context, e sandbox.Execution, l
 		return err
 	}
 	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		if err := s.db.Owner().Check(e.Sandbox); err != nil {
+			return err
+		}
 		var live int
 		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM executions WHERE sandbox_id = $1 AND kind <> 'main' AND "+executionLive, e.Sandbox).Scan(&live); err != nil {
 			return err
@@ -61,6 +64,9 @@ func (s *Executions) CreateExecution(ctx context.Context, e sandbox.Execution, l
 // Errors, with nothing written: NotFound; Ended; Conflict if the record is not prev any more.
 func (s *Executions) UpdateExecution(ctx context.Context, prev, next sandbox.Execution) error {
 	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		if err := s.db.Owner().Check(prev.Sandbox); err != nil {
+			return err
+		}
 		// Before an execution ends, nothing but its state, its start and its cancel changes.
 		n, err := database.Changed(tx.ExecContext(ctx, `UPDATE executions SET state = $1, exit_code = $2, error = $3, cancel = $4,
 				stdout_bytes = $5, stdout_truncated = $6, stderr_bytes = $7, stderr_truncated = $8,

@@ -35,8 +35,8 @@ type Sandboxes struct {
 }
 
 // Owned returns the sandboxes as the owner of some ranges of shards sees them: LiveSandboxes, LiveStates and Purge know the sandboxes of
-// these ranges alone, the owner of the first range purges the rows of no sandbox, and creates of
-// sandboxes of other ranges fail. All other methods know all sandboxes. The ranges may change.
+// these ranges alone, the owner of the first range purges the rows of no sandbox, and writes of
+// sandboxes of other ranges fail with Unavailable. All other reads know all sandboxes. The ranges may change between two transactions.
 func (s *Sandboxes) Owned(owner *sandbox.Ownership) *Sandboxes {
 	owned := *s
 	owned.owner = owner
@@ -45,6 +45,17 @@ func (s *Sandboxes) Owned(owner *sandbox.Ownership) *Sandboxes {
 
 // Owns reports whether a sandbox is in the owner's shards.
 func (s *Sandboxes) Owns(id sandbox.ID) bool { return s.owner.Ranges().Has(id) }
+
+// write is [database.DB.Write] of a sandbox. Errors: Unavailable for a sandbox of another owner, also if it was this server's when the write
+// began to wait.
+func (s *Sandboxes) write(ctx context.Context, id sandbox.ID, f func(context.Context, *sql.Tx) error) error {
+	return s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		if err := s.owner.Check(id); err != nil {
+			return err
+		}
+		return f(ctx, tx)
+	})
+}
 
 // inRanges is the condition of rows of ranges of shards, whose digits are the argument.
 const inRanges = "$1 LIKE '%' || substr(id, 35, 1) || '%'"

@@ -29,6 +29,65 @@ func TestCreateInTheShardOfAnother(t *testing.T) {
 	}
 }
 
+// TestWritesOfASandboxOfAnother writes to a sandbox whose shard its server has given up.
+func TestWritesOfASandboxOfAnother(t *testing.T) {
+	s, ws := openStore(t)
+	owner := sandbox.Own(sandbox.AllRanges)
+	own := s.Sandboxes.Owned(owner)
+	c := creation(ws, "given up")
+	c.Sandbox.ID = c.Sandbox.ID[:34] + "80"
+	sb := create(t, s, c)
+	owner.Set(sandbox.RangesFrom(0, 7))
+	ctx, ev := t.Context(), sandbox.Event{Sandbox: sb.ID, Time: time.Now(), Type: sandbox.EventRunning}
+	replaced := creation(ws, "given up")
+	replaced.Sandbox.ID = replaced.Sandbox.ID[:34] + "00"
+	replaced.Replaces = &sandbox.Ending{Cause: sandbox.Cause{Code: sandbox.CauseDestroyed}, Event: ev}
+	for what, write := range map[string]func() error{
+		"Transition": func() error {
+			_, err := own.Transition(ctx, sb.ID, sandbox.Provisioning, sandbox.Running, sandbox.Change{}, ev)
+			return err
+		},
+		"ResumeSandbox": func() error {
+			_, err := own.ResumeSandbox(ctx, sb.ID, sandbox.Change{}, ev, quota.Admission{})
+			return err
+		},
+		"SetBox": func() error {
+			_, err := own.SetBox(ctx, sb.ID, "digest", []byte("handle"))
+			return err
+		},
+		"ChangeSandbox": func() error {
+			_, err := own.ChangeSandbox(ctx, sb.ID, sandbox.Change{}, ev)
+			return err
+		},
+		"AppendEvent": func() error { return own.AppendEvent(ctx, ev) },
+		"SetEnv":      func() error { return own.SetEnv(ctx, sb.ID, map[string]string{"A": "b"}) },
+		"Archive": func() error {
+			_, err := own.Archive(ctx, sb.ID, sandbox.NewCheckpointID(), 1, ev, quota.Admission{})
+			return err
+		},
+		"Copied": func() error {
+			return own.Copied(ctx, sb.ID, sandbox.NewCheckpointID(), 1, time.Now(), quota.Admission{})
+		},
+		"a create in its place": func() error {
+			_, err := own.CreateSandbox(ctx, replaced, quota.Admission{})
+			return err
+		},
+	} {
+		if err := write(); sandbox.CodeOf(err) != sandbox.Unavailable {
+			t.Errorf("%s: %v, want code unavailable", what, err)
+		}
+	}
+	now, err := own.SandboxByID(ctx, sb.ID)
+	events, err2 := own.Events(ctx, sb.ID, sandbox.EventFilter{})
+	if err != nil || err2 != nil || !now.UpdatedAt.Equal(sb.UpdatedAt) || now.State != sandbox.Provisioning || len(events.Items) != 1 {
+		t.Errorf("the sandbox is %+v with %d events, %v, %v", now, len(events.Items), err, err2)
+	}
+	owner.Set(sandbox.AllRanges)
+	if _, err := own.Transition(ctx, sb.ID, sandbox.Provisioning, sandbox.Running, sandbox.Change{}, ev); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestOwnersOfShards divides the sandboxes between three owners: each sandbox is of one of them.
 func TestOwnersOfShards(t *testing.T) {
 	s, ws := openStore(t)

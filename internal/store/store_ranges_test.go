@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/store"
 	"github.com/modbox/modbox/internal/store/database"
@@ -409,4 +410,113 @@ func TestGainAndGiveUpRanges(t *testing.T) {
 	if err := insertWord(t.Context(), upper, "upper at last"); err != nil {
 		t.Error(err)
 	}
+}
+
+// A server gives up the range of a sandbox while it writes to it and its executions and checkpoints: after another has gained the range, no write arrives.
+func TestWritesWhileARangeIsGivenUp(t *testing.T) {
+	needPostgres(t)
+	at := storetest.At(t, filepath.Join(t.TempDir(), "modbox.db"))
+	first, err := owner(t, at, lowerHalf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := owner(t, at, upperHalf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ws, _, err := first.Workspaces.EnsureDefaults(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := creation(ws, "moves")
+	c.Sandbox.ID, c.Sandbox.Env = c.Sandbox.ID[:34]+"30", nil
+	sb := create(t, first, c)
+	own := first.Sandboxes.Owned(first.Owner())
+	third := sandbox.RangesFrom(3, 3)
+	var n, kept, refused atomic.Int64
+	writes := map[string]func() error{
+		"change": func() error {
+			ttl := time.Duration(n.Add(1))
+			_, err := own.ChangeSandbox(t.Context(), sb.ID, sandbox.Change{TTL: &ttl}, sandbox.Event{Time: time.Now(), Type: sandbox.EventRunning})
+			return err
+		},
+		"event": func() error {
+			return own.AppendEvent(t.Context(), sandbox.Event{Sandbox: sb.ID, Time: time.Now(), Type: sandbox.EventRunning})
+		},
+		"execution": func() error {
+			return first.Executions.CreateExecution(t.Context(), sandbox.Execution{ID: sandbox.NewExecutionID(), Sandbox: sb.ID, Workspace: ws, State: sandbox.ExecutionRunning, CreatedAt: time.Now()}, 1<<20)
+		},
+		"checkpoint": func() error {
+			cp := &sandbox.Checkpoint{ID: sandbox.NewCheckpointID(), Sandbox: sb.ID, Name: fmt.Sprint("c", n.Add(1)), CreatedAt: time.Now()}
+			return first.Checkpoints.Create(t.Context(), cp, 1<<20, sandbox.Event{Time: time.Now(), Type: sandbox.EventRunning}, quota.Admission{})
+		},
+	}
+	state := func() string {
+		t.Helper()
+		all, err := database.Column[string](t.Context(), second.Reader(), `SELECT concat_ws(' ', ttl, updated_at, (SELECT count(*) FROM events), (SELECT count(*) FROM executions), (SELECT count(*) FROM checkpoints)) FROM sandboxes`)
+		if err != nil || len(all) != 1 {
+			t.Fatal(all, err)
+		}
+		return all[0]
+	}
+	for range 20 {
+		// The writes and the end of the ownership wait for a transaction that runs, and follow it in any order.
+		entered, leave := make(chan struct{}), make(chan struct{})
+		var begun, done sync.WaitGroup
+		done.Go(func() {
+			if err := first.Write(t.Context(), func(context.Context, *sql.Tx) error {
+				close(entered)
+				<-leave
+				return nil
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+		<-entered
+		for what, write := range writes {
+			begun.Add(1)
+			done.Go(func() {
+				begun.Done()
+				switch err := write(); {
+				case err == nil:
+					kept.Add(1)
+				case sandbox.CodeOf(err) == sandbox.Unavailable:
+					refused.Add(1)
+				default:
+					t.Errorf("%s: %v", what, err)
+				}
+			})
+		}
+		begun.Add(1)
+		gone := make(chan error)
+		go func() {
+			begun.Done()
+			gone <- first.GiveUp(t.Context(), third)
+		}()
+		begun.Wait()
+		for range 100 {
+			runtime.Gosched() // so that they wait
+		}
+		close(leave)
+		if err := errors.Join(<-gone, second.Gain(t.Context(), third)); err != nil {
+			t.Fatal(err)
+		}
+		before := state()
+		done.Wait()
+		if after := state(); after != before {
+			t.Fatalf("the sandbox is %s, and was %s when its new owner had it", after, before)
+		}
+		if err := errors.Join(second.GiveUp(t.Context(), third), first.Gain(t.Context(), third)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for what, write := range writes {
+		if err := write(); err != nil {
+			t.Errorf("%s in the end: %v", what, err)
+		}
+	}
+	if refused.Load() == 0 {
+		t.Error("no write came after the end of the ownership")
+	}
+	t.Logf("%d writes were kept and %d refused", kept.Load(), refused.Load())
 }

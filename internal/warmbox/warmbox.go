@@ -164,6 +164,7 @@ type Deps struct {
 	// Templates may be nil.
 	Templates Templates
 	Work      *background.Group
+	Owner     *sandbox.Ownership // of the shards of sandboxes that are made of the boxes; nil for all
 	Logger    *slog.Logger
 }
 
@@ -385,7 +386,7 @@ func (k *Keeper) make(ctx context.Context, kind pool.Kind, templates Templates) 
 		}
 		img, rootfs = &found, path
 	}
-	described := k.Host.Spec(&sandbox.Sandbox{ID: sandbox.NewID(), Resources: kind.Resources}, rootfs)
+	described := k.Host.Spec(&sandbox.Sandbox{ID: k.Owner.NewID(), Resources: kind.Resources}, rootfs)
 	staged, err := driver.Stage(ctx, k.Driver, "", described, "")
 	if err != nil {
 		return nil, err

@@ -134,7 +134,7 @@ func (h *sandboxes) request(ctx context.Context, in *createInput) (req lifecycle
 	// The first command's environment contains these properties, so they must be known before the
 	// create.
 	sb := sandbox.Sandbox{
-		ID: sandbox.NewID(), Workspace: caller(ctx).Workspace, HostLabel: sandbox.HostLabel(in.Name),
+		ID: h.svc.NewID(), Workspace: caller(ctx).Workspace, HostLabel: sandbox.HostLabel(in.Name),
 		Env: in.Env, Labels: map[string]string{}, Network: network,
 	}
 	sb.Publish(network.Ports, time.Now().UTC())

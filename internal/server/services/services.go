@@ -149,9 +149,9 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 	}
 	owned := st.Sandboxes.Owned(st.Owner())
 	s.Lifecycle, err = lifecycle.New(cfg.Lifecycle, lifecycle.Deps{
-		Store: owned, Lookup: owned, Quotas: st.Quotas, Usage: st.Usage, Networks: st.Sandboxes, Environments: st.Sandboxes,
+		Owner: st.Owner(), Store: owned, Lookup: owned, Quotas: st.Quotas, Usage: st.Usage, Networks: owned, Environments: owned,
 		Executions: st.Executions, Checkpoints: st.Checkpoints, Snapshots: st.Snapshots, Drafts: st.Snapshots, Switches: st.Catalogue,
-		Archives: st.Sandboxes, States: st.Sandboxes.Archives(), Copies: st.Sandboxes.Archives(),
+		Archives: owned, States: st.Sandboxes.Archives(), Copies: st.Sandboxes.Archives(),
 		Driver: ports.Driver, Images: ports.Images, Catalogue: s.Catalogue, Layers: ports.Layers, Gateways: ports.Gateways, Streams: ports.Streams, StoredOutput: stored,
 		Quarantine: ports.Quarantine, Logger: ports.Logger, Metrics: ports.Metrics, Calls: s.calls, ObserveCalls: ports.ObserveCalls,
 		Scans: codescan.New(policyrows.New(ports.Store.DB)), Audit: s.Audit, Uploads: uploads,
