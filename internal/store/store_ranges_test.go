@@ -204,6 +204,26 @@ func TestFormerOwnerDoesNotWrite(t *testing.T) {
 	}
 }
 
+// A server does not go on with a copy of its database from before its start, such as a standby that was promoted too early.
+func TestCopyFromBeforeTheStart(t *testing.T) {
+	needPostgres(t)
+	at := storetest.At(t, filepath.Join(t.TempDir(), "modbox.db"))
+	db := makeWords(t, at)
+	s, err := owner(t, at, sandbox.AllRanges)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.ExecContext(t.Context(), "UPDATE shard_ranges SET epoch = epoch - 1 WHERE number = 15"); err != nil {
+		t.Fatal(err)
+	}
+	for endSessions(t, db) > 0 {
+	}
+	if err := insertWord(t.Context(), s, "late"); sandbox.CodeOf(err) != sandbox.Conflict || !strings.Contains(err.Error(), "lacks the start of this server") || len(words(t, db, "true")) > 0 {
+		t.Errorf("a write to a copy from before the start: %v, want that the database lacks it", err)
+	}
+	<-s.Taken()
+}
+
 // Servers race for a database while the session of the owner is ended again and again: what an owner has answered with success stays, and
 // no write of a former owner follows the first write of the next.
 func TestOwnersRaceForRanges(t *testing.T) {

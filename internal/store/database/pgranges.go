@@ -62,16 +62,16 @@ func (o *rangeOwner) remove(r sandbox.Ranges) {
 	o.owner.Set(o.ranges() &^ r)
 }
 
-// passed returns the row of a range that another server has owned since this server has claimed it, of rows from the database.
-func (o *rangeOwner) passed(rows [sandbox.RangeCount]rangeRow) (rangeRow, bool) {
+// passed returns the row of a range that is not as this server has written it, of rows from the database, and the row that it has written.
+func (o *rangeOwner) passed(rows [sandbox.RangeCount]rangeRow) (found, written rangeRow, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for n := range sandbox.RangeCount {
 		if o.ranges().HasRange(n) && o.epochs[n] != (rangeRow{}) && o.epochs[n] != rows[n] {
-			return rows[n], true
+			return rows[n], o.epochs[n], true
 		}
 	}
-	return rangeRow{}, false
+	return rangeRow{}, rangeRow{}, false
 }
 
 func (o *rangeOwner) claimed() bool {
@@ -104,25 +104,30 @@ func (e *pgEngine) checkEpochs(ctx context.Context, conn *pgx.Conn) error {
 	if !e.ranges.claimed() {
 		return nil
 	}
-	found, err := conn.Query(ctx, "SELECT number, epoch, owner, taken_at FROM shard_ranges")
+	answer, err := conn.Query(ctx, "SELECT number, epoch, owner, taken_at FROM shard_ranges")
 	if err != nil {
 		return err
 	}
 	var rows [sandbox.RangeCount]rangeRow
 	var n int
 	var row rangeRow
-	_, err = pgx.ForEachRow(found, []any{&n, &row.epoch, &row.owner, &row.taken}, func() error {
+	_, err = pgx.ForEachRow(answer, []any{&n, &row.epoch, &row.owner, &row.taken}, func() error {
 		rows[n] = row
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if other, ok := e.ranges.passed(rows); ok {
-		return sandbox.Wrap(sandbox.Conflict, ErrTaken, "another server has used the database: %s, from %s on; a database belongs to one server",
-			withoutEnd(other.owner), time.Unix(0, other.taken).UTC().Format(time.RFC3339))
+	found, written, differs := e.ranges.passed(rows)
+	switch {
+	case !differs:
+		return nil
+	case found.epoch < written.epoch: // and whether others have used it since is not known
+		return sandbox.Wrap(sandbox.Conflict, ErrTaken, "the database lacks the start of this server, of %s: it is a standby that was promoted before it had received everything, or an older copy; start again",
+			time.Unix(0, written.taken).UTC().Format(time.RFC3339))
 	}
-	return nil
+	return sandbox.Wrap(sandbox.Conflict, ErrTaken, "another server has used the database: %s, from %s on; a database belongs to one server",
+		withoutEnd(found.owner), time.Unix(0, found.taken).UTC().Format(time.RFC3339))
 }
 
 // raiseEpochs makes a server the owner of ranges whose locks its session has, in a transaction.
