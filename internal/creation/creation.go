@@ -27,6 +27,7 @@ import (
 const (
 	keyLifetime = 24 * time.Hour // of an idempotency key
 	keyMax      = 255            // characters of an idempotency key
+	startsLeft  = 3              // after a start that its server did not finish; a start may be what ends servers
 )
 
 // Config are the settings of a [Planner].
@@ -182,9 +183,13 @@ func (p *Planner) creation(c sandbox.Caller, req *Request, img *spec.Image) sand
 	sb.HostLabel = cmp.Or(req.HostLabel, sandbox.HostLabel(sb.Name))
 	sb.Published = req.Published
 	sb.Publish(req.Network.Ports, now)
+	again := startsLeft
+	if req.Command != nil { // the files and variables of a command are in memory alone
+		again = 0
+	}
 	return sandbox.Creation{
 		Sandbox: sb, RequestHash: req.hash(),
-		IdempotencyKey: req.IdempotencyKey, KeyLifetime: keyLifetime,
+		IdempotencyKey: req.IdempotencyKey, KeyLifetime: keyLifetime, StartsLeft: again,
 		Event: sandbox.Event{
 			Time: now, Type: sandbox.EventCreated, Message: "the sandbox was asked for",
 			Data: map[string]string{"image": sb.Image, "user": string(c.User)},

@@ -40,7 +40,7 @@ import (
 // complete returns an error unless all required dependencies are set.
 func (d *Deps) complete() error {
 	store := d.Store != nil && d.Lookup != nil && d.Quotas != nil && d.Usage != nil && d.Networks != nil && d.Environments != nil && d.Executions != nil &&
-		d.Checkpoints != nil && d.Snapshots != nil && d.Drafts != nil && d.Switches != nil
+		d.Checkpoints != nil && d.Snapshots != nil && d.Starts != nil && d.Drafts != nil && d.Switches != nil
 	if !store || d.Driver == nil || d.Images == nil || d.Catalogue == nil || d.Calls == nil || d.Logger == nil {
 		return errors.New("lifecycle: the parts of the store, driver, images, catalogue, memory of calls and logger must all be set")
 	}
@@ -239,7 +239,7 @@ func (s *Service) repair(deps *Deps, made *parts) {
 		driver: deps.Driver, boxes: s.boxes, ender: s.ender, quotas: s.quotas, use: made.use, work: s.work, ctx: s.ctx, log: s.log,
 	}
 	s.recovery = recovery.New(recovery.Deps{
-		Host: successor{s}, Store: deps.Store, Networks: s.networks, Saved: s.saved, Sweeper: savedSweeper, Quarantine: kept,
+		Host: successor{s}, Store: deps.Store, Starts: deps.Starts, Networks: s.networks, Saved: s.saved, Sweeper: savedSweeper, Quarantine: kept,
 		Driver: deps.Driver, Usage: s.usage, Log: s.log,
 	})
 	s.sweeper = &sweeper{

@@ -56,7 +56,7 @@ func TestMetrics(t *testing.T) {
 	t.Cleanup(func() { _ = d.Close() })
 	registry := prometheus.NewPedanticRegistry()
 	deps := lifecycle.Deps{
-		Store: st.Sandboxes, Lookup: st.Sandboxes, Quotas: st.Quotas, Usage: st.Usage, Networks: st.Sandboxes, Environments: st.Sandboxes, Executions: st.Executions,
+		Store: st.Sandboxes, Starts: st.Sandboxes, Lookup: st.Sandboxes, Quotas: st.Quotas, Usage: st.Usage, Networks: st.Sandboxes, Environments: st.Sandboxes, Executions: st.Executions,
 		Checkpoints: st.Checkpoints, Snapshots: st.Snapshots, Drafts: st.Snapshots, Switches: st.Catalogue, Driver: d, Images: e.images, Calls: e.calls, Catalogue: catalogue.New(st.Catalogue, st.Registries, e.images, 0), Logger: slog.New(slog.DiscardHandler), Metrics: registry,
 	}
 	e.cfg.Promise = quota.Promise{MemoryBytes: 64 << 30}
@@ -130,7 +130,7 @@ func TestNewRefusesNonsense(t *testing.T) {
 	d := e.host.open()
 	t.Cleanup(func() { _ = d.Close() })
 	good := lifecycle.Deps{
-		Store: st.Sandboxes, Lookup: st.Sandboxes, Quotas: st.Quotas, Usage: st.Usage, Networks: st.Sandboxes, Environments: st.Sandboxes, Executions: st.Executions,
+		Store: st.Sandboxes, Starts: st.Sandboxes, Lookup: st.Sandboxes, Quotas: st.Quotas, Usage: st.Usage, Networks: st.Sandboxes, Environments: st.Sandboxes, Executions: st.Executions,
 		Checkpoints: st.Checkpoints, Snapshots: st.Snapshots, Drafts: st.Snapshots, Switches: st.Catalogue, Driver: d, Images: e.images, Calls: e.calls, Catalogue: catalogue.New(st.Catalogue, st.Registries, e.images, 0), Logger: slog.New(slog.DiscardHandler),
 	}
 	for name, tt := range map[string]struct {

@@ -54,8 +54,9 @@
 // # Restart
 //
 // Start re-adopts the box of every running row with the driver's Recover; it ends sandboxes that it
-// cannot re-adopt with cause host_restart. It also ends rows in state provisioning (nobody waits
-// for their result any more, the box may be half made), and finishes rows in state destroying. Rows
+// cannot re-adopt with cause host_restart. It begins the starts of rows in state provisioning again,
+// after their boxes, which may be half made, are gone, or ends these rows; package recovery decides.
+// It finishes rows in state destroying. Rows
 // in state pausing become paused if the checkpoint exists, and running otherwise; rows in state
 // resuming become paused. Deadlines go on counting meanwhile. Only one server may use a database
 // and a host's boxes at a time.

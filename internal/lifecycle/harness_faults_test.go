@@ -155,6 +155,14 @@ func (s *faultyStore) SetBox(ctx context.Context, id sandbox.ID, digest string, 
 	return sb, err
 }
 
+func (s *faultyStore) StartAgain(ctx context.Context, id sandbox.ID, ev sandbox.Event) (sb sandbox.Sandbox, err error) {
+	err = s.faults.do("store.StartAgain", func() error {
+		sb, err = s.storeRows.StartAgain(ctx, id, ev)
+		return err
+	})
+	return sb, err
+}
+
 func (s *faultyStore) Transition(ctx context.Context, id sandbox.ID, from, to sandbox.State, c sandbox.Change, ev sandbox.Event) (sb sandbox.Sandbox, err error) {
 	err = s.faults.do("store.Transition "+string(to), func() error {
 		sb, err = s.storeRows.Transition(ctx, id, from, to, c, ev)

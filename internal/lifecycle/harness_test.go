@@ -184,7 +184,7 @@ func (e *env) prepare() *server {
 	}
 	s.Service, err = lifecycle.New(e.cfg, lifecycle.Deps{
 		Streams: streams, StoredOutput: stored, Owner: e.owner,
-		Store: s.store, Lookup: s.store, Quotas: s.store, Usage: s.store, Networks: s.store, Environments: s.store, Executions: s.store,
+		Store: s.store, Starts: s.store, Lookup: s.store, Quotas: s.store, Usage: s.store, Networks: s.store, Environments: s.store, Executions: s.store,
 		Checkpoints: &faultyCheckpoints{Records: st.Checkpoints, faults: f}, Snapshots: s.store, Drafts: s.store, Switches: st.Catalogue, Archives: &faultyArchives{Records: st.Sandboxes, faults: f}, States: st.Sandboxes.Archives(), Copies: &faultyCopies{Checkpoints: st.Sandboxes.Archives(), faults: f}, Driver: d, Images: e.images, Catalogue: catalogue.New(st.Catalogue, st.Registries, e.images, 0), Layers: e.images, Logger: logger, Gateways: e.gateways, Calls: e.calls,
 	})
 	if err != nil {

@@ -475,7 +475,7 @@ func TestStartTidiesFirst(t *testing.T) {
 	eventually(t, "the server is killed", s.store.faults.isDead)
 	s.kill()
 	s = e.start()
-	s.reach("p", sandbox.Failed)
+	s.reach("p", sandbox.Running)
 	if before := s.driver.beforeTidy; before == nil || len(before) > 0 {
 		t.Errorf("before the driver tidies the server calls %q", before)
 	}

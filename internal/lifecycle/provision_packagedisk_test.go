@@ -90,8 +90,10 @@ func TestDiskOfInstallsOfAKilledServer(t *testing.T) {
 	}
 	s.kill()
 	s = e.start()
-	s.reach(string(sb.ID), sandbox.Failed)
-	if used := s.used().Disk; used.Total() != 0 {
-		t.Errorf("used after a restart: %+v, want nothing", used)
+	eventually(t, "npm runs again", func() bool { return len(calls()) == 2 })
+	if used := s.used().Disk; used.Builds != 6<<30 {
+		t.Errorf("used while it installs again: %+v, want 6 GiB by builds", used)
 	}
+	s.destroy(string(sb.ID))
+	eventually(t, "nothing is used", func() bool { used := s.used().Disk; return used.Total() == 0 })
 }

@@ -114,10 +114,15 @@ func TestInstallOfAKilledServer(t *testing.T) {
 	}
 	s.kill()
 	s = e.start()
-	s.reach(string(sb.ID), sandbox.Failed)
-	if used := s.used(); used.MemoryBytes != 0 || used.CPUMilli != 0 {
-		t.Errorf("used after a restart: %+v", used)
+	eventually(t, "npm runs again", func() bool { return len(calls()) == 2 })
+	if used := s.used(); used.MemoryBytes != 2<<30 {
+		t.Errorf("used while it installs again: %+v", used)
 	}
+	s.destroy(string(sb.ID))
+	eventually(t, "nothing is used", func() bool {
+		used := s.used()
+		return used.MemoryBytes == 0 && used.CPUMilli == 0
+	})
 }
 
 // TestInstallsThatNoSandboxWaitsFor: they are refused when the quota has too little, with a time to

@@ -420,9 +420,12 @@ var poolLife = []string{
 }
 
 // TestCrashWithAFilledPool kills the server around each step. The next one has
-// no pool: all that was in it must go.
+// no pool: all that was in it must go. It finds the sandbox again, or starts it again.
 func TestCrashWithAFilledPool(t *testing.T) {
-	running := map[string]bool{"after store.Transition running": true, "before store.Transition destroying": true}
+	running := map[string]bool{"after store.CreateSandbox": true, "before store.Transition destroying": true}
+	for _, call := range poolLife[1:slices.Index(poolLife, "store.Transition destroying")] {
+		running["before "+call], running["after "+call] = true, true
+	}
 	crash := func(image, call, when string) {
 		t.Run(path.Join(image, when+"-"+strings.ReplaceAll(call, " ", "-")), func(t *testing.T) {
 			e := newEnv(t)

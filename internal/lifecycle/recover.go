@@ -33,6 +33,24 @@ func (r successor) Settle(ctx context.Context, b *box.Box) {
 	r.s.suspender.settleLater(ctx, r.s.boxes.ByID(b.ID))
 }
 
+func (r successor) Start(b *box.Box, remove func(context.Context) error) {
+	e := r.s.boxes.ByID(b.ID)
+	if e == nil {
+		return // it has ended
+	}
+	r.s.provisioner.launch(e, func(e *entry) error {
+		if err := remove(e.Context()); err != nil {
+			return fail(sandbox.CauseHostRestart, err, recovery.Interrupted+", and its box could not be removed")
+		}
+		if sb := e.Sandbox(); len(sb.Handle) > 0 {
+			if err := r.s.suspender.states.recordBox(e, sb.ImageDigest, nil); err != nil {
+				return err
+			}
+		}
+		return r.s.provisioner.makeRunning(e)
+	})
+}
+
 func (r successor) Watch(b *box.Box, running bool) {
 	b.Lock()
 	defer b.Unlock()

@@ -48,7 +48,7 @@ type Store interface {
 	Creations
 	Transitions
 	Rows
-	eventlog.Store
+	recovery.Store
 }
 
 // Images knows the images that sandboxes are made from.
@@ -95,8 +95,10 @@ type Deps struct {
 	Switches    prepare.Switches
 	// Archives, States and Copies record what is in the object store, in the same database; they are needed with Config.Archive.URL.
 	Archives archiver.Records
-	States   archiver.States
-	Copies   archiver.Checkpoints
+	// Starts counts the starts that may begin again, in the same database.
+	Starts recovery.Starts
+	States archiver.States
+	Copies archiver.Checkpoints
 
 	Driver driver.Driver
 	Images Images
@@ -255,6 +257,7 @@ func (s *Service) Start(ctx context.Context) error {
 			return err
 		}
 	}
+	s.recovery.Start() // when their executions are known
 	s.recovered.Store(true)
 	s.work.Go(s.sweeper.run)
 	s.work.Go(func() { autocheckpoint.New(s.automatic, s.cfg.AutoCheckpoints, time.Second).Run(s.ctx) })

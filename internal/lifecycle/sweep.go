@@ -24,8 +24,6 @@ import (
 
 // Rows lists and deletes the rows of sandboxes, whatever their state.
 type Rows interface {
-	// LiveSandboxes returns all that have not ended.
-	LiveSandboxes(ctx context.Context) ([]sandbox.Sandbox, error)
 	// LiveStates returns the states of all that have not ended.
 	LiveStates(ctx context.Context) (map[sandbox.ID]sandbox.State, error)
 	// Purge forgets at most limit idempotency keys that expired before now and,

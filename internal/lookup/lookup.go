@@ -151,7 +151,7 @@ func (f *Finder[E]) wait(ctx context.Context, c sandbox.Caller, ref string, want
 	}
 }
 
-// LetStart waits until no sandbox is being started, or until ctx ends: a server that ends would leave such a sandbox to the next, which ends it.
+// LetStart waits until no sandbox is being started, or until ctx ends: the next server would begin the start again, or end the sandbox.
 func (f *Finder[E]) LetStart(ctx context.Context) {
 	for _, b := range f.index.Boxes() {
 		for v := b.View(); v.Sandbox.State == sandbox.Provisioning; v = b.View() {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/checkpoint"
@@ -40,6 +41,8 @@ type Host interface {
 	Over(b *box.Box, ended box.Exit)
 	// Settle brings a sandbox out of the state of a change that was cut short.
 	Settle(ctx context.Context, b *box.Box)
+	// Start takes a sandbox in state provisioning to running, in the background, after remove has destroyed its box.
+	Start(b *box.Box, remove func(context.Context) error)
 	// Watch sets the timer of a sandbox that has not ended and, with its box, watches the box.
 	Watch(b *box.Box, running bool)
 }
@@ -51,10 +54,17 @@ type Store interface {
 	LiveSandboxes(ctx context.Context) ([]sandbox.Sandbox, error)
 }
 
+// Starts counts the starts of sandboxes that may begin again, in the same database as Store.
+type Starts interface {
+	// StartAgain takes one of the starts that a provisioning sandbox has left, and appends ev. Errors: Conflict if it has none left.
+	StartAgain(ctx context.Context, id sandbox.ID, ev sandbox.Event) (sandbox.Sandbox, error)
+}
+
 // Deps are the parts that recovery uses. All but Quarantine must be set.
 type Deps struct {
 	Host       Host
 	Store      Store
+	Starts     Starts
 	Networks   *network.Service
 	Saved      *checkpoint.Store
 	Sweeper    *checkpoint.Sweeper
@@ -65,12 +75,18 @@ type Deps struct {
 }
 
 // Service takes over the sandboxes of the server before.
-type Service struct{ Deps }
+type Service struct {
+	Deps
+	again again
+}
 
 // New returns a service that has taken over nothing yet.
-func New(deps Deps) *Service { return &Service{deps} }
+func New(deps Deps) *Service {
+	return &Service{Deps: deps, again: again{removing: semaphore.NewWeighted(atOnce)}}
+}
 
-// Recover takes over all sandboxes. It returns when each that runs can be used again; ends go on in the background.
+// Recover takes over all sandboxes. It returns when each that runs can be used again; ends go on in the background. [Service.Start]
+// begins the starts again that the server before did not finish.
 func (s *Service) Recover(ctx context.Context) error {
 	rows, err := s.Store.LiveSandboxes(ctx)
 	if err != nil {
@@ -116,7 +132,7 @@ func (s *Service) recover(ctx context.Context, b *box.Box) {
 	case late != "" && late != sandbox.CauseIdle: // an idle sandbox is examined once it answers
 		s.Host.End(b, timelimit.Cause(late, &sb))
 	case sb.State == sandbox.Provisioning:
-		s.Host.End(b, sandbox.Cause{Code: sandbox.CauseHostRestart, Message: "the server was restarted while the sandbox was being started"})
+		s.plan(ctx, b)
 	case sb.State == sandbox.Running:
 		s.readopt(ctx, b)
 	default:

@@ -57,6 +57,22 @@ func (s *Sandboxes) SetBox(ctx context.Context, id sandbox.ID, digest string, ha
 	})
 }
 
+// StartAgain takes one of the starts that a provisioning sandbox has left, and appends ev, in one transaction. UpdatedAt becomes ev's time.
+//
+// Errors: NotFound; Conflict if the sandbox has none left, or is not provisioning any more.
+func (s *Sandboxes) StartAgain(ctx context.Context, id sandbox.ID, ev sandbox.Event) (sandbox.Sandbox, error) {
+	return s.change(ctx, id, func(ctx context.Context, tx *sql.Tx) (sandboxRow, error) {
+		u := &sandboxUpdate{columns: []string{"starts_left = starts_left - 1"}}
+		u.set("updated_at", database.Nanos(ev.Time))
+		u.And("starts_left > 0")
+		row, err := updateInState(ctx, tx, id, sandbox.Provisioning, u)
+		if err != nil {
+			return row, err
+		}
+		return row, insertEvent(ctx, tx, id, ev)
+	})
+}
+
 // ChangeSandbox makes the changes of c to a live sandbox and appends ev, in one transaction. UpdatedAt becomes
 // ev's time. It returns the row as written.
 //
@@ -146,6 +162,9 @@ func updateInState(ctx context.Context, tx *sql.Tx, id sandbox.ID, from sandbox.
 }
 
 func notInState(is, from sandbox.State) error {
+	if is == from {
+		return sandbox.Errorf(sandbox.Conflict, "the start of the sandbox is not begun again")
+	}
 	return sandbox.Errorf(sandbox.Conflict, "the sandbox is %s, not %s any more", is, from)
 }
 

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,6 +33,46 @@ func atOnce(f func(i int)) {
 		all.Go(func() { f(i) })
 	}
 	all.Wait()
+}
+
+// TestStartAgainHasABound checks that however many callers there are, a sandbox is started again as often as its creation says, and only while it is provisioning.
+func TestStartAgainHasABound(t *testing.T) {
+	s, ws := openStore(t)
+	again := func(id sandbox.ID) (sandbox.Sandbox, error) {
+		return s.Sandboxes.StartAgain(t.Context(), id, sandbox.Event{Sandbox: id, Time: time.Now().UTC(), Type: sandbox.EventRecovered})
+	}
+	const left = 3
+	c := creation(ws, "again")
+	c.StartsLeft = left
+	sb := create(t, s, c)
+	var begun atomic.Int64
+	atOnce(func(int) {
+		got, err := again(sb.ID)
+		if err == nil {
+			begun.Add(1)
+			if got.State != sandbox.Provisioning || got.Env["A"] != "ü\n" {
+				t.Errorf("StartAgain = %+v", got)
+			}
+		} else if sandbox.CodeOf(err) != sandbox.Conflict {
+			t.Errorf("StartAgain = %v, want code conflict", err)
+		}
+	})
+	if begun.Load() != left {
+		t.Errorf("begun %d times, want %d", begun.Load(), left)
+	}
+	c = creation(ws, "runs")
+	c.StartsLeft = left
+	runs := create(t, s, c)
+	if _, err := s.Sandboxes.Transition(t.Context(), runs.ID, sandbox.Provisioning, sandbox.Running, sandbox.Change{}, sandbox.Event{Time: time.Now(), Type: sandbox.EventRunning}); err != nil {
+		t.Fatal(err)
+	}
+	for id, code := range map[sandbox.ID]sandbox.Code{
+		create(t, s, creation(ws, "none")).ID: sandbox.Conflict, runs.ID: sandbox.Conflict, sandbox.NewID(): sandbox.NotFound,
+	} {
+		if _, err := again(id); sandbox.CodeOf(err) != code {
+			t.Errorf("StartAgain = %v, want code %s", err, code)
+		}
+	}
 }
 
 // TestChangesOfOneSandboxAtOnce checks that changes of different fields never undo each other, and that each writer

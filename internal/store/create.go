@@ -233,14 +233,14 @@ func (i *insertion) run(ctx context.Context, tx *sql.Tx) error {
 			env, labels, memory_bytes, cpu_milli, disk_bytes, readiness_port, ttl, created_by, created_at, updated_at, request_hash,
 			idle_timeout, paused_timeout, execution_timeout, on_idle, description, metadata, parent_id, last_activity_at,
 			network_enabled, ports, snapshot_id, handle, apt_packages, npm_packages, pip_packages, image_id, registry_id, url_access, checkpoint_interval,
-			network_rules)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38)`,
+			network_rules, starts_left)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39)`,
 		sb.ID, sb.Workspace, sb.Name, sb.HostLabel, sb.State, sb.Image, sb.ImageDigest,
 		i.env, i.labels, sb.Resources.MemoryBytes, sb.Resources.CPUMilli, sb.Resources.DiskBytes, int64(sb.ReadinessPort),
 		int64(sb.TTL), sb.CreatedBy, database.Nanos(sb.CreatedAt), database.Nanos(sb.UpdatedAt), i.hash,
 		int64(sb.Timeouts.Idle), int64(sb.Timeouts.Paused), int64(sb.Timeouts.Execution), sb.Timeouts.OnIdle,
 		sb.Description, i.metadata, sb.Parent, database.Nanos(sb.LastActivityAt), database.Number(sb.Network.Enabled), i.ports, sb.Snapshot, sb.Handle, apt, npm, pip, sb.ImageID, sb.Registry, sb.URLAccess, int64(sb.CheckpointInterval),
-		marshalRules(sb.Network.Rules())); err != nil {
+		marshalRules(sb.Network.Rules()), i.StartsLeft); err != nil {
 		return err
 	}
 	for label, value := range sb.Labels {

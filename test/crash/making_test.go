@@ -60,7 +60,7 @@ func working(s *testserver.Server) []string {
 // TestKillInTheMiddleOfMakings kills the server while an image is being made: for
 // a build of a snapshot or of a Dockerfile, for a sandbox with packages, and for a
 // sandbox of a runtime that is built when it is first used. After each restart the sandbox that
-// waited has ended with the reason, and nothing else is there that was not before.
+// waited is made again: it runs, has ended with the reason, or is destroyed, and nothing else is there that was not before.
 // The network of the boxes leads nowhere, so that the tools work for a while.
 func TestKillInTheMiddleOfMakings(t *testing.T) {
 	s := testserver.Start(t, "--pool-size", "0")
@@ -79,24 +79,25 @@ func TestKillInTheMiddleOfMakings(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		name  string
-		begin func(context.Context)
-		under func() bool
+		name    string
+		begin   func(context.Context)
+		under   func() bool
+		destroy bool // the sandbox, as soon as the next server answers
 	}{
 		{"build of a snapshot", func(ctx context.Context) {
 			_, _, _ = s.Snapshots.Build(ctx, client.SnapshotBuildOptions{ // the server is killed under it
 				SnapshotOptions: client.SnapshotOptions{Name: "cut"}, Runtime: "modbox/code-exec", NpmPackages: []string{"is-odd"},
 				Files: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(tarGz(t, 1))), nil },
 			})
-		}, boxed},
-		{"packages", create(client.CreateOptions{Image: "modbox/code-exec", NpmPackages: []string{"is-even"}}), boxed},
-		{"Debian packages", create(client.CreateOptions{Image: "modbox/base", AptPackages: []string{"sl"}}), boxed},
+		}, boxed, false},
+		{"packages", create(client.CreateOptions{Image: "modbox/code-exec", NpmPackages: []string{"is-even"}}), boxed, false},
+		{"Debian packages", create(client.CreateOptions{Image: "modbox/base", AptPackages: []string{"sl"}}), boxed, true},
 		{"build of a Dockerfile", func(ctx context.Context) {
 			o := client.ImageBuildOptions{Tag: "cut", Dockerfile: []byte(first + "RUN head -c 300M /dev/urandom > /big && sleep 60\n")}
 			_, _ = s.Images.Build(ctx, o, noFiles(), nil) // the server is killed under it
-		}, boxed},
-		{"runtime", create(client.CreateOptions{Image: "bun:1"}), building},
-		{"runtime again", create(client.CreateOptions{Image: "bun:1"}), building},
+		}, boxed, false},
+		{"runtime", create(client.CreateOptions{Image: "bun:1"}), building, true},
+		{"runtime again", create(client.CreateOptions{Image: "bun:1"}), building, false},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		var begun sync.WaitGroup
@@ -108,7 +109,18 @@ func TestKillInTheMiddleOfMakings(t *testing.T) {
 		cancel()
 		begun.Wait()
 		s.Launch()
-		until(t, c.name+": sandboxes to reach an end", func() bool { return len(inBetween(t, s)) == 0 })
+		if !c.destroy {
+			until(t, c.name+": sandboxes to reach an end", func() bool { return len(inBetween(t, s)) == 0 })
+		}
+		ran := sandboxes(t, s, client.Running)
+		for _, id := range append(sandboxes(t, s, client.Provisioning), ran...) {
+			if _, err := s.Sandboxes.Delete(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(ran) > 0 { // its root filesystem was made
+			images = names(t, s, "images/images")
+		}
 		page, err := s.Sandboxes.List(client.ListOptions{States: []client.State{client.Failed}}).Page(t.Context(), client.PageOptions{})
 		if err != nil {
 			t.Fatal(err)

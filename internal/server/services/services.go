@@ -151,7 +151,7 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 	s.Lifecycle, err = lifecycle.New(cfg.Lifecycle, lifecycle.Deps{
 		Owner: st.Owner(), Store: owned, Lookup: owned, Quotas: st.Quotas, Usage: st.Usage, Networks: owned, Environments: owned,
 		Executions: st.Executions, Checkpoints: st.Checkpoints, Snapshots: st.Snapshots, Drafts: st.Snapshots, Switches: st.Catalogue,
-		Archives: owned, States: st.Sandboxes.Archives(), Copies: st.Sandboxes.Archives(),
+		Archives: owned, Starts: owned, States: st.Sandboxes.Archives(), Copies: st.Sandboxes.Archives(),
 		Driver: ports.Driver, Images: ports.Images, Catalogue: s.Catalogue, Layers: ports.Layers, Gateways: ports.Gateways, Streams: ports.Streams, StoredOutput: stored,
 		Quarantine: ports.Quarantine, Logger: ports.Logger, Metrics: ports.Metrics, Calls: s.calls, ObserveCalls: ports.ObserveCalls,
 		Scans: codescan.New(policyrows.New(ports.Store.DB)), Audit: s.Audit, Uploads: uploads,
