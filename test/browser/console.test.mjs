@@ -194,7 +194,7 @@ test("the programs of the dialog make the same sandbox", async () => {
 	await dialog.getByLabel("Host that its servers see").fill("https://localhost");
 	await dialog.getByLabel("Ports whose servers speak HTTPS").fill("8443, 70000");
 	await dialog.getByText("from 1 to 65535").waitFor(); // before it is sent
-	assert.ok(await dialog.getByRole("button", { name: "Create", exact: true }).isDisabled());
+	await dialog.getByRole("button", { name: "Create", exact: true, disabled: true }).waitFor();
 	await dialog.getByLabel("Ports whose servers speak HTTPS").fill("8443");
 	await dialog.getByRole("button", { name: "Create", exact: true }).click();
 	await dialog.getByLabel("Host that its servers see").and(page.locator("[aria-invalid=true]:focus")).waitFor();
@@ -351,7 +351,7 @@ test("an action on many sandboxes ends when the user stops waiting", async () =>
 	const dialog = page.getByRole("alertdialog");
 	await dialog.getByRole("button", { name: "Pause", exact: true }).click();
 	await until(() => sent === 5, () => `${sent} requests of 6`); // four at a time, and one was answered
-	assert.ok(await dialog.getByRole("button", { name: "Cancel" }).isDisabled());
+	await dialog.getByRole("button", { name: "Cancel", disabled: true }).waitFor();
 	await page.clock.fastForward(11_000);
 	await dialog.getByRole("button", { name: "Stop waiting" }).click();
 	await dialog.getByRole("alert").getByText("may have taken effect").waitFor();

@@ -60,7 +60,7 @@ test("a pull that hangs is stopped", async () => {
 	await page.keyboard.press("Enter");
 	await dialog.getByText("Asks the registry").waitFor();
 	await dialog.getByRole("button", { name: "Pulling…" }).waitFor();
-	assert.ok(await dialog.getByRole("button", { name: "Close" }).isDisabled());
+	await dialog.getByRole("button", { name: "Close", disabled: true }).waitFor();
 	assert.equal(await dialog.getByLabel("Reference").getAttribute("readonly"), "");
 	await page.keyboard.press("Escape");
 	await shown(page, "images-pull");
