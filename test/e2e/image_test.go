@@ -170,8 +170,7 @@ func TestImagesFromAFile(t *testing.T) {
 	}
 }
 
-// TestKilledWhilePulling: the sandbox ends with a cause, nothing remains, and the next sandbox
-// pulls what is missing.
+// TestKilledWhilePulling: the next server begins the start again, pulls what is missing, and nothing of the first pull remains.
 func TestKilledWhilePulling(t *testing.T) {
 	reg := startRegistry(t)
 	ref := reg.push(t, "team/app:v1", "one")
@@ -193,16 +192,18 @@ func TestKilledWhilePulling(t *testing.T) {
 	s.Kill()
 	reg.on(nil)
 	s.Launch()
-	got, err := s.Client.Sandboxes.Wait(t.Context(), sb.ID, "running")
-	if err == nil && got.State == "running" {
-		t.Errorf("the sandbox runs after the server was killed while its image was pulled")
+	if got, err := s.Client.Sandboxes.Wait(t.Context(), sb.ID, client.Running); err != nil || got.State != client.Running {
+		t.Fatalf("the sandbox is %+v, %v, want it running", got, err)
+	}
+	if v := version(t, s, sb.ID); v != "one" {
+		t.Errorf("the image pulled by the next server has version %q", v)
 	}
 	if left, err := os.ReadDir(filepath.Join(s.StateDir, "images", "tmp")); err != nil || len(left) != 0 {
 		t.Errorf("left in tmp/ is %v, %v", left, err)
 	}
 	again := s.MustCreate(client.CreateOptions{Image: ref})
 	if v := version(t, s, again.ID); v != "one" {
-		t.Errorf("the image pulled afterwards has version %q", v)
+		t.Errorf("the image of a later sandbox has version %q", v)
 	}
 }
 
