@@ -439,11 +439,13 @@ func TestPowerCutInAStorm(t *testing.T) {
 // nothingOrphaned destroys all sandboxes and asserts that no saved state stays.
 func (m *machine) nothingOrphaned() {
 	m.t.Helper()
-	for sb, err := range m.Sandboxes.List(client.ListOptions{}).All(m.t.Context()) {
+	ctx, cancel := context.WithTimeout(m.t.Context(), 5*time.Minute)
+	defer cancel()
+	for sb, err := range m.Sandboxes.List(client.ListOptions{}).All(ctx) {
 		if err != nil {
 			m.t.Fatal(err)
 		}
-		if _, err := m.Sandboxes.Delete(m.t.Context(), sb.ID); err != nil {
+		if _, err := m.Sandboxes.Delete(ctx, sb.ID); err != nil {
 			m.t.Errorf("delete %s: %v", sb.ID, err)
 		}
 	}
