@@ -127,7 +127,26 @@ func TestThreadsOfTheAgent(t *testing.T) {
 			}
 		})
 	}
+	read := make(chan struct{})
+	var commands sync.WaitGroup
+	for range 4 {
+		commands.Go(func() {
+			for {
+				select {
+				case <-read:
+					return
+				default:
+				}
+				// Most are refused. A command that starts while the agent gets a thread has no more rights than others.
+				if out, code, err := g.try("ulimit -u", ""); err == nil && (code != 0 || out != "60") {
+					t.Errorf("the limit of processes in a command is %q (exit code %d), want 60", out, code)
+				}
+			}
+		})
+	}
 	calls.Wait()
+	close(read)
+	commands.Wait()
 	g.mustRun()
 }
 

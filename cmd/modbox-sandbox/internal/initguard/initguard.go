@@ -70,26 +70,40 @@ func Register() error {
 		}
 	}
 	wrappers[unix.SYS_CLONE] = freeThreads
+	wrappers[unix.SYS_CLONE3] = afterRaise
 	return systemcall.Wrap(wrappers)
 }
 
-// raising orders changes of the limit of PID 1: of two at once, the second would take the raised limit for the limit.
-var raising sync.Mutex
+// raising is locked while the limit of PID 1 is raised, and read-locked while PID 1 starts a process, which copies the limit.
+var raising sync.RWMutex
 
 // freeThreads returns the clone system call, which makes a thread of PID 1 even if root has as many processes as it may have.
 func freeThreads(clone kernel.SyscallFn) kernel.SyscallFn {
 	return func(t *kernel.Task, sysno uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
+		if args[0].Uint64()&unix.CLONE_THREAD == 0 {
+			return afterRaise(clone)(t, sysno, args)
+		}
 		tid, next, err := clone(t, sysno, args)
-		if !linuxerr.Equals(linuxerr.EAGAIN, err) || args[0].Uint64()&unix.CLONE_THREAD == 0 || t.ThreadGroup() != t.Kernel().GlobalInit() {
+		if !linuxerr.Equals(linuxerr.EAGAIN, err) || t.ThreadGroup() != t.Kernel().GlobalInit() {
 			return tid, next, err
 		}
-		// A command that PID 1 starts meanwhile is beyond the limit too, which does no harm.
 		raising.Lock()
 		defer raising.Unlock()
 		set := t.ThreadGroup().Limits()
 		limit := set.Get(limits.ProcessCount)
 		defer set.SetUnchecked(limits.ProcessCount, limit)
 		set.SetUnchecked(limits.ProcessCount, limits.Limit{Cur: limits.Infinity, Max: limits.Infinity})
+		return clone(t, sysno, args)
+	}
+}
+
+// afterRaise returns a system call that starts a process. PID 1 does not start a process while its limit is raised.
+func afterRaise(clone kernel.SyscallFn) kernel.SyscallFn {
+	return func(t *kernel.Task, sysno uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
+		if t.ThreadGroup() == t.Kernel().GlobalInit() {
+			raising.RLock()
+			defer raising.RUnlock()
+		}
 		return clone(t, sysno, args)
 	}
 }
