@@ -67,8 +67,9 @@ func (s *Service) archive(b *box.Box, why string, copies bool) (err error) {
 	return nil
 }
 
-// maySend returns nil unless a workspace has sent as much as its quota since unused data was removed: of what it has removed itself, or
-// has sent in vain, the bucket still has the data. Automatic checkpoints, of which there may be many, may send half of it, so that they keep nothing else from being stored. Errors: QuotaExceeded.
+// maySend returns nil unless a workspace has sent as much as its quota since unused data was removed: the bucket still has data
+// that the workspace has removed, and data of uploads that failed. There may be many automatic checkpoints, so they may send half of the quota,
+// and the other half is for everything else. Errors: QuotaExceeded.
 func (s *Service) maySend(ctx context.Context, ws sandbox.WorkspaceID, automatic bool) error {
 	limits, err := s.deps.Quotas.Limits(ctx, ws)
 	if err != nil {

@@ -41,7 +41,7 @@ type Creation struct {
 	// Replaces, when not nil, ends the live sandbox of its name in the same transaction
 	// in which this one gets its place.
 	Replaces *Ending
-	// StartsLeft is how often another server may begin the start of the sandbox again, if its server ends
+	// StartsLeft is the number of times that another server may begin the start of the sandbox again, if its server ends
 	// before it runs; 0 if its row does not have all that the start needs.
 	StartsLeft int
 	// Event is appended together with the row.

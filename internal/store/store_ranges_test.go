@@ -300,7 +300,7 @@ func TestOwnersRaceForRanges(t *testing.T) {
 	if owners.Load() < 3 || lost.Load() < 2 {
 		t.Errorf("there were %d owners, and %d lost the database", owners.Load(), lost.Load())
 	}
-	t.Logf("%d words of %d owners, of which %d lost the database", len(have), owners.Load(), lost.Load())
+	t.Logf("%d owners wrote %d words; %d owners lost the database", owners.Load(), len(have), lost.Load())
 }
 
 // ownerVariable makes the test process an owner of the database with this URL, which writes until it is killed.
@@ -383,7 +383,7 @@ func TestGainAndGiveUpRanges(t *testing.T) {
 		t.Errorf("GiveUp = %v, it has %s", err, upper.Ranges().Digits())
 	}
 	if err := lower.Gain(t.Context(), sandbox.RangesFrom(8, 10)); !errors.Is(err, database.ErrTaken) || lower.Ranges() != lowerHalf {
-		t.Errorf("ranges of which another has one were gained: %v, it has %s", err, lower.Ranges().Digits())
+		t.Errorf("a server gained a range that another server owns: %v, that server owns %s", err, lower.Ranges().Digits())
 	}
 	if err := lower.Gain(t.Context(), sandbox.RangesFrom(7, 9)); err != nil || lower.Ranges() != sandbox.RangesFrom(0, 9) {
 		t.Errorf("Gain = %v, it has %s", err, lower.Ranges().Digits())
@@ -538,5 +538,5 @@ func TestWritesWhileARangeIsGivenUp(t *testing.T) {
 	if refused.Load() == 0 {
 		t.Error("no write came after the end of the ownership")
 	}
-	t.Logf("%d writes were kept and %d refused", kept.Load(), refused.Load())
+	t.Logf("the store kept %d writes and refused %d", kept.Load(), refused.Load())
 }

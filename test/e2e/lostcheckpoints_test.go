@@ -151,7 +151,7 @@ func TestLostCheckpointsS3(t *testing.T) {
 		t.Errorf("the file of the named checkpoint is %q", out.Stdout)
 	}
 	for _, id := range []string{named, automatic} {
-		until(t, "nothing is left of the fetch that was cut", func() bool { return len(parts(id)) == 0 })
+		until(t, "nothing of the interrupted fetch remains", func() bool { return len(parts(id)) == 0 })
 		if _, err := b.Sandboxes.Delete(t.Context(), id); err != nil {
 			t.Error(err)
 		}

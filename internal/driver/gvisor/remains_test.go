@@ -11,7 +11,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// TestStraySearch lists boxes of which only a process exists: at once after the start, again until they are gone, and then by a search a minute.
+// TestStraySearch checks when a list of boxes searches for processes without other files: at the first call, at each call until none is found, and once a minute after that.
 func TestStraySearch(t *testing.T) {
 	cfg := Config{RunDir: t.TempDir(), StateDir: t.TempDir()}
 	synctest.Test(t, func(t *testing.T) {
