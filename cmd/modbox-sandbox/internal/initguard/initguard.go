@@ -1,6 +1,6 @@
 // Package initguard keeps processes of the sandbox from ending it by accident. Unlike Linux, gVisor lets root
 // inside a sandbox kill PID 1 with SIGKILL, which ends the sandbox and loses its files. Threads of PID 1 count as processes of
-// root, and a Go program ends when it cannot have a thread: so the limit of processes does not hold for them.
+// root, and a Go program ends when it cannot have a thread: so PID 1 gets a thread also when the limit of processes is reached.
 //
 // A filter of system calls in the agent would do the same, but gVisor evaluates the filter for all system calls
 // whenever a thread starts: a fourteenth of the processor time of a command.
