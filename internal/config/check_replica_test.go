@@ -26,7 +26,7 @@ func TestReplicaAddress(t *testing.T) {
 		{"[fd00::7]:17071", own, "[fd00::7]:17071"},
 		{"10.0.0.2", own, "10.0.0.2:7071"},
 	} {
-		r := Replica{Address: test.setting}
+		r := Replica{Active: 1, Address: test.setting}
 		if got := r.At(test.at); got != test.want {
 			t.Errorf("%q at %s is %s, want %s", test.setting, test.at, got, test.want)
 		}
@@ -34,9 +34,19 @@ func TestReplicaAddress(t *testing.T) {
 	}
 	for _, wrong := range []string{"http://server-1", "a b", "a:b:c", "[fd00::7]"} {
 		refused := false
-		Replica{Address: wrong}.validate(func(string, string, ...any) { refused = true })
+		Replica{Active: 1, Address: wrong}.validate(func(string, string, ...any) { refused = true })
 		if !refused {
 			t.Errorf("the address %q was accepted", wrong)
+		}
+	}
+}
+
+func TestReplicaActive(t *testing.T) {
+	for active, want := range map[int]bool{-1: false, 0: false, 1: true, 2: true, 3: false, 4: true, 8: true, 16: true, 32: false} {
+		ok := true
+		Replica{Active: active}.validate(func(string, string, ...any) { ok = false })
+		if ok != want {
+			t.Errorf("%d active servers are accepted: %t, want %t", active, ok, want)
 		}
 	}
 }

@@ -231,6 +231,7 @@ func Default() Config {
 		Connections: Connections{Max: 10_000, MaxPerAddress: 500, MaxPerUser: 2000},
 		MCP:         MCP{MaxSessions: 1000, MaxSessionsPerWorkspace: 200, MaxSessionsPerUser: 50, IdleTimeout: Duration(30 * time.Minute)},
 		SSH:         SSH{MaxConnections: 500, MaxPerUser: 50},
+		Replica:     Replica{Active: 1},
 		Events:      Events{MaxStreams: 1000, MaxStreamsPerWorkspace: 100, MaxStreamsPerUser: 100},
 		Webhooks:    Webhooks{MaxPerWorkspace: 20},
 		Metrics:     Metrics{Access: "loopback", Interval: Duration(time.Minute)},

@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // RoleControl is the role of a server that runs no sandboxes itself.
@@ -16,6 +19,8 @@ const RoleControl = "control"
 func (c *Config) validateRole(bad func(name, format string, args ...any)) {
 	oneOf(bad, "role", c.Role, "all", RoleControl)
 	switch {
+	case !c.Standby && c.Replica.Active > 1:
+		bad("replica.active", "several active servers need standby")
 	case !c.Standby:
 	case c.Role != RoleControl:
 		bad("standby", "it needs role control: only workers keep sandboxes that another server can take over")
@@ -44,6 +49,7 @@ func (c *Config) validateRole(bad func(name, format string, args ...any)) {
 
 // Replica configures a server with standbys.
 type Replica struct {
+	Active  int    `yaml:"active" doc:"Experimental: number of servers that work at the same time, each on a part of the sandboxes and with workers of its own: 1, 2, 4, 8 or 16, the same for all servers, with standby. Further servers are standbys for every part."`
 	Address string `yaml:"address" doc:"Host, or host and port, at which the other servers of a setup with standbys reach worker.listen of this server: while it is active, they forward requests there. In Kubernetes the IP address of the Pod. Empty: the address of worker.listen, or, if that is all addresses, the host name."`
 }
 
@@ -62,7 +68,13 @@ func (r Replica) At(listening net.Addr) string {
 	return net.JoinHostPort(cmp.Or(r.Address, host), port)
 }
 
+// Parts returns the parts of the sandboxes, of which each active server owns a part.
+func (r Replica) Parts() []sandbox.Ranges { return sandbox.Parts(max(1, r.Active)) }
+
 func (r Replica) validate(bad func(name, format string, args ...any)) {
+	if !slices.Contains([]int{1, 2, 4, 8, sandbox.RangeCount}, r.Active) {
+		bad("replica.active", "it is 1, 2, 4, 8 or %d", sandbox.RangeCount)
+	}
 	host, port, err := net.SplitHostPort(r.Address)
 	if err != nil {
 		host, port = r.Address, "0"

@@ -41,6 +41,15 @@ func RangesFrom(first, last int) Ranges {
 	return AllRanges >> (RangeCount - 1 - last) &^ (1<<first - 1)
 }
 
+// Parts returns the parts of all ranges for n owners: 1, 2, 4, 8 or 16.
+func Parts(n int) []Ranges {
+	parts, each := make([]Ranges, n), RangeCount/n
+	for i := range parts {
+		parts[i] = RangesFrom(i*each, (i+1)*each-1)
+	}
+	return parts
+}
+
 // Has reports whether a sandbox is in one of the ranges.
 func (r Ranges) Has(id ID) bool { return r.HasRange(id.Shard().Range()) }
 
@@ -81,6 +90,9 @@ func (o *Ownership) Ranges() Ranges {
 
 // Set replaces the ranges.
 func (o *Ownership) Set(r Ranges) { o.ranges.Store(uint32(r)) }
+
+// Primary reports whether the server owns the first range. The primary does the work that belongs to no sandbox: a single server does it.
+func (o *Ownership) Primary() bool { return o.Ranges().HasRange(0) }
 
 // Check returns an error unless the server owns the shard of a sandbox. Errors: Unavailable.
 func (o *Ownership) Check(id ID) error {

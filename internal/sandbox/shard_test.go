@@ -62,3 +62,18 @@ func TestNewIDsOfAnOwner(t *testing.T) {
 		}
 	}
 }
+
+func TestParts(t *testing.T) {
+	for _, n := range []int{1, 2, 4, 8, 16} {
+		all, parts := sandbox.Ranges(0), sandbox.Parts(n)
+		for i, p := range parts {
+			if all&p != 0 || p == 0 || sandbox.Own(p).Primary() != (i == 0) {
+				t.Errorf("part %d of %d is %b", i, n, p)
+			}
+			all |= p
+		}
+		if len(parts) != n || all != sandbox.AllRanges {
+			t.Errorf("%d parts have the ranges %b", n, all)
+		}
+	}
+}

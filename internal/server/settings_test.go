@@ -94,6 +94,7 @@ var elsewhere = map[string]bool{
 	"worker.secret_dir":       true,                                       // TestSecretDir
 	"worker.lost_after":       true,                                       // TestLostWorker of test/e2e
 	"replica.address":         true,                                       // TestReplicaAddress of internal/config
+	"replica.active":          true,                                       // TestReplicaActive of internal/config
 	"kubernetes.pod_template": true, "kubernetes.sandboxes_per_pod": true, // TestPodPerSandbox of test/cluster
 	"secrets.key_file": true, "http.trusted_proxies": true,
 	"traces.endpoint": true, "traces.percent": true, "traces.headers_file": true, // test/monitoring, as the next five
