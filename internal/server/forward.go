@@ -70,7 +70,8 @@ func follow(ctx context.Context, cfg config.Config, listening net.Addr, version 
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var following sync.WaitGroup
 	following.Go(func() {
-		database.Follow(ctx, at.Postgres, func(a database.Active) {
+		database.Follow(ctx, at.Postgres, func(list []database.Active) {
+			a := primary(list)
 			log.Info("the active server", "address", cmp.Or(a.Address, "none"), "epoch", a.Epoch)
 			f.forwarder.Lead(a.Address, a.Epoch)
 		}, log)
@@ -80,6 +81,16 @@ func follow(ctx context.Context, cfg config.Config, listening net.Addr, version 
 		following.Wait()
 	})
 	return f, nil
+}
+
+// primary returns the server of the first range of shards; the zero value for none.
+func primary(list []database.Active) database.Active {
+	for _, a := range list {
+		if a.Ranges.HasRange(0) {
+			return a
+		}
+	}
+	return database.Active{}
 }
 
 // caller returns the client for which a request counts, behind the proxies of the operator.
@@ -179,7 +190,7 @@ func (p *parts) lead(cfg config.Config, front http.Handler, shell *sshListener, 
 		return &leader{}
 	}
 	p.metrics.MustRegister(forward.Role(true))
-	at := database.Active{Address: cfg.Replica.At(p.workers.Addr()), Epoch: p.generation}
+	at := database.Active{Ranges: p.store.Ranges(), Address: cfg.Replica.At(p.workers.Addr()), Epoch: p.generation}
 	h := httpServer(forward.Accept(front), clients, log)
 	h.ReadHeaderTimeout = idleTimeout // standbys close connections that they do not use, and earlier
 	return &leader{http: h, clients: clients, workers: p.workers, ssh: shell, store: p.store, at: at, log: log}
@@ -217,7 +228,7 @@ func (l *leader) withdraw(cfg config.Config) (drain time.Duration) {
 	l.announced.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), withdrawLimit)
 	defer cancel()
-	if err := l.store.Announce(ctx, database.Active{Epoch: l.at.Epoch}); err != nil {
+	if err := l.store.Announce(ctx, database.Active{Ranges: l.at.Ranges, Epoch: l.at.Epoch}); err != nil {
 		l.log.Warn("standbys do not know yet that this server ends", "error", err)
 	}
 	waits, err := statedir.Awaited(cfg.StateDir)

@@ -126,12 +126,12 @@ func TestReplicasOnPostgres(t *testing.T) {
 	}
 	defer db.Close()
 	var address string
-	if err := db.QueryRowContext(t.Context(), "SELECT server_address FROM installation").Scan(&address); err != nil || address != a.workers {
+	if err := db.QueryRowContext(t.Context(), "SELECT address FROM shard_ranges WHERE number = 0").Scan(&address); err != nil || address != a.workers {
 		t.Fatalf("the active server is at %q, %v, want %s", address, err, a.workers)
 	}
 	change := func(address string, epoch int) {
 		t.Helper()
-		if _, err := db.ExecContext(t.Context(), "UPDATE installation SET server_address = $1, server_epoch = server_epoch + $2", address, epoch); err != nil {
+		if _, err := db.ExecContext(t.Context(), "UPDATE shard_ranges SET address = $1, server_epoch = server_epoch + $2", address, epoch); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := db.ExecContext(t.Context(), "SELECT pg_notify('modbox_active', '')"); err != nil {

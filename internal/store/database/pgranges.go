@@ -139,7 +139,7 @@ func raiseEpochs(ctx context.Context, tx *sql.Tx, r sandbox.Ranges, owner string
 	raised, err := Collect(ctx, tx, func(row Scanner) (r numbered, err error) {
 		err = row.Scan(&r.n, &r.epoch, &r.owner, &r.taken)
 		return r, err
-	}, "UPDATE shard_ranges SET epoch = epoch + 1, owner = $1, taken_at = $2 WHERE (1::bigint << number) & $3 <> 0 RETURNING number, epoch, owner, taken_at",
+	}, "UPDATE shard_ranges SET epoch = epoch + 1, owner = $1, taken_at = $2, address = '', server_epoch = 0 WHERE (1::bigint << number) & $3 <> 0 RETURNING number, epoch, owner, taken_at",
 		owner, Nanos(time.Now()), int64(r))
 	if err == nil && len(raised) != len(rangeKeys(r)) {
 		err = fmt.Errorf("the table shard_ranges has %d of %d ranges", len(raised), len(rangeKeys(r)))
