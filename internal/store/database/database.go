@@ -45,7 +45,8 @@ type DB struct {
 	checks  singleflight.Group
 	owner   *sandbox.Ownership // of shards
 
-	committed broadcast.Broadcast // sent after every commit of this process
+	committed broadcast.Broadcast // sent after every commit of this process, and of servers that own other parts of the shards
+	unfollow  func()              // ends the connection that hears of the commits of others; nil for none
 }
 
 // Open opens the database file at path; it creates and migrates it as needed. Before a
@@ -153,6 +154,9 @@ func Migrator(db *sql.DB) (*goose.Provider, error) {
 
 // Close closes the database. No method may be called afterwards.
 func (d *DB) Close() error {
+	if d.unfollow != nil {
+		d.unfollow()
+	}
 	var errs []error
 	for _, db := range []*sql.DB{d.reader, d.writer} {
 		if db != nil {
@@ -165,8 +169,9 @@ func (d *DB) Close() error {
 // Reader is for reads outside of transactions.
 func (d *DB) Reader() *sql.DB { return d.reader }
 
-// Committed returns a channel that the next commit of this process closes. A caller that must miss
-// no change calls it before it reads.
+// Committed returns a channel that the next commit closes: of this process, and, for a server that owns a part of the shards, of the
+// other servers. A notification of theirs may be missing; then a later one, or the next of some seconds, closes it. A caller that must
+// miss no change calls it before it reads.
 func (d *DB) Committed() <-chan struct{} { return d.committed.Wait() }
 
 // Vacuum takes the text of deleted rows of tables out of the files of the database, but not out of the log of PostgreSQL.

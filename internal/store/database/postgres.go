@@ -151,6 +151,9 @@ func openPostgres(ctx context.Context, p Postgres, serves bool) (_ *DB, err erro
 		if err != nil {
 			return nil, fmt.Errorf("open database: %w", err)
 		}
+		if d.Ranges() != sandbox.AllRanges {
+			d.unfollow = d.followCommits(e)
+		}
 	}
 	return d, nil
 }
@@ -272,7 +275,12 @@ func (e *pgEngine) begin(ctx context.Context, lazy bool) (*transaction, error) {
 	e.last++
 	t.id = strconv.FormatInt(e.last, 10)
 	// The next statement sees what the transactions before have committed.
-	if err = lockWrites(ctx, tx, synchronous); err == nil {
+	if e.ranges.ranges() == sandbox.AllRanges {
+		err = lockWrites(ctx, tx, synchronous)
+	} else {
+		err = lockWritesAndTell(ctx, tx, synchronous, e.name)
+	}
+	if err == nil {
 		_, err = tx.ExecContext(ctx, `INSERT INTO writers (name, mark, begun_at) VALUES ($1, $2, $3)
 			ON CONFLICT (name) DO UPDATE SET mark = excluded.mark`, e.name, e.last, Nanos(time.Now()))
 	}

@@ -23,7 +23,7 @@ func (d *DB) WatchRights(ctx context.Context, interval time.Duration, changed fu
 	var hearing sync.WaitGroup
 	defer hearing.Wait()
 	if e, ok := d.engine.(*pgEngine); ok {
-		hearing.Go(func() { e.hear(ctx, rightsChannel, heard) })
+		hearing.Go(func() { e.hear(ctx, rightsChannel, "", heard) })
 	}
 	poll := time.NewTicker(interval)
 	defer poll.Stop()
@@ -54,10 +54,10 @@ func (d *DB) WatchRights(ctx context.Context, interval time.Duration, changed fu
 	}
 }
 
-// hear sends to heard after each notification of a channel, and when one may have been missed, until ctx ends.
-func (e *pgEngine) hear(ctx context.Context, channel string, heard chan<- struct{}) {
+// hear sends to heard after each notification of a channel but those with a text, and when one may have been missed, until ctx ends.
+func (e *pgEngine) hear(ctx context.Context, channel, but string, heard chan<- struct{}) {
 	for ctx.Err() == nil {
-		_ = e.hearOnce(ctx, channel, heard) // the reader of heard looks for changes without it as well, and logs what fails
+		_ = e.hearOnce(ctx, channel, but, heard) // the reader of heard looks for changes without it as well, and logs what fails
 		select {
 		case <-ctx.Done():
 		case <-time.After(followPause):
@@ -66,19 +66,23 @@ func (e *pgEngine) hear(ctx context.Context, channel string, heard chan<- struct
 }
 
 // hearOnce is hear until its connection is lost.
-func (e *pgEngine) hearOnce(ctx context.Context, channel string, heard chan<- struct{}) error {
+func (e *pgEngine) hearOnce(ctx context.Context, channel, but string, heard chan<- struct{}) error {
 	conn, err := listen(ctx, e.listener, channel)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // nothing is written
-	for {
-		select {
-		case heard <- struct{}{}:
-		default: // the reader has not looked since the last
+	for told := true; ; {
+		if told {
+			select {
+			case heard <- struct{}{}:
+			default: // the reader has not looked since the last
+			}
 		}
-		if _, err := conn.WaitForNotification(ctx); err != nil {
+		n, err := conn.WaitForNotification(ctx)
+		if err != nil {
 			return err
 		}
+		told = but == "" || n.Payload != but
 	}
 }
