@@ -45,6 +45,7 @@ type dispatcher struct {
 	attempted broadcast.Broadcast // sent after every attempt
 	freed     broadcast.Broadcast // sent when a place becomes free
 	ended     atomic.Int64        // deliveries that have ended since the last purge
+	started   atomic.Bool         // else another server makes the attempts
 
 	results  *prometheus.CounterVec
 	disabled prometheus.Counter
@@ -80,8 +81,9 @@ func (d *dispatcher) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{d.results, d.disabled, d.pending}
 }
 
-// Start starts to deliver, until [dispatcher.Close].
+// Start starts to deliver, until [dispatcher.Close]. Of several servers on a database one delivers: places and claims are in its memory.
 func (d *dispatcher) Start() {
+	d.started.Store(true)
 	d.work.Go(d.run)
 	d.work.Go(d.clean)
 }

@@ -181,7 +181,7 @@ func (s *Service) Delivery(ctx context.Context, ws sandbox.WorkspaceID, id ID, d
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {
-		changed := s.attempted.Wait()
+		changed := s.changed()
 		d, err := s.store.Delivery(ctx, id, delivery)
 		if err != nil || wait == 0 || d.State != Pending || d.NextAttemptAt.After(time.Now()) && d.Attempts > 0 {
 			return d, err
@@ -194,6 +194,14 @@ func (s *Service) Delivery(ctx context.Context, ws sandbox.WorkspaceID, id ID, d
 			return d, ctx.Err()
 		}
 	}
+}
+
+// changed returns a channel that is closed after the next attempt; if another server makes the attempts, after the next commit.
+func (s *Service) changed() <-chan struct{} {
+	if s.started.Load() {
+		return s.attempted.Wait()
+	}
+	return s.queue.Committed()
 }
 
 // Redeliver sends a delivery again, with the same id. Errors: NotFound; Conflict when the webhook is

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -41,7 +42,6 @@ import (
 	"github.com/modbox/modbox/internal/server/services"
 	"github.com/modbox/modbox/internal/store"
 	"github.com/modbox/modbox/internal/store/imagerows"
-	"github.com/modbox/modbox/internal/store/storetest"
 	"github.com/modbox/modbox/internal/stream"
 	"github.com/modbox/modbox/internal/webhook"
 )
@@ -119,6 +119,7 @@ type options struct {
 	providers []sso.Provider
 	driver    driver.Driver // nil for the fake driver on the server's Host
 	images    images
+	part      part
 }
 
 func newServer(t testing.TB, o options) *Server {
@@ -132,10 +133,11 @@ func newServer(t testing.TB, o options) *Server {
 			t.Fatal(err)
 		}
 	}
-	keys, err := secret.Open(filepath.Join(t.TempDir(), "secret.key"), "")
+	o.part.dir = cmp.Or(o.part.dir, t.TempDir())
+	keys, err := secret.Open(filepath.Join(o.part.dir, "secret.key"), "")
 	check()
 	s.Keys = keys
-	s.Store = storetest.Open(t, filepath.Join(t.TempDir(), "modbox.db"), store.WithKeys(keys))
+	s.Store = o.part.openStore(t, keys)
 	s.Host = fake.NewHost(t.TempDir())
 	t.Cleanup(func() { s.Host.Close() })
 	if o.driver == nil {
@@ -145,10 +147,10 @@ func newServer(t testing.TB, o options) *Server {
 	s.URL = "http://" + front.Listener.Addr().String()
 	urls, err := proxy.NewURLs(s.URL, "")
 	check()
-	s.openImages()
-	streams, err := stream.Open(filepath.Join(t.TempDir(), "streams"), logger)
+	s.openImages(filepath.Join(o.part.dir, "images"))
+	streams, err := stream.Open(filepath.Join(o.part.dir, "streams"), logger)
 	check()
-	o.lives.CheckpointDir = filepath.Join(t.TempDir(), "checkpoints")
+	o.lives.CheckpointDir = filepath.Join(o.part.dir, "checkpoints")
 	s.Services, err = services.New(t.Context(), services.Config{
 		Lifecycle: o.lives, Audit: audit.Config{MaxRefused: 1 << 20},
 		Accounts: auth.AccountsConfig{MaxWorkspaces: 3}, Providers: o.providers, DefaultMemory: 512 << 20, URLs: urls, Console: "http://" + ConsoleHost,
@@ -160,8 +162,9 @@ func newServer(t testing.TB, o options) *Server {
 	check()
 	t.Cleanup(s.Services.Close)
 	s.Service = s.Lifecycle
-	s.Token, _, err = s.Auth.Bootstrap(t.Context(), s.Store.Workspaces)
+	token, _, err := s.Auth.Bootstrap(t.Context(), s.Store.Workspaces)
 	check()
+	s.Token = cmp.Or(token, o.part.token)
 	err = s.Services.Start(t.Context())
 	check()
 	config, deps := api.Config{SandboxURL: urls.Sandbox, Version: "test"}, s.Services.API()
@@ -182,7 +185,7 @@ func newServer(t testing.TB, o options) *Server {
 		// Sandboxes outlive a server by design; the sandboxes of a test end here.
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
-		live, err := s.Store.Sandboxes.LiveSandboxes(ctx)
+		live, err := s.Store.Sandboxes.Owned(s.Store.Owner()).LiveSandboxes(ctx)
 		if err != nil {
 			t.Error(err)
 		}
@@ -200,9 +203,12 @@ func newServer(t testing.TB, o options) *Server {
 }
 
 // openImages opens a store without images.
-func (s *Server) openImages() {
-	var err error
-	s.Images, err = image.Open(s.T.TempDir(), fstest.MapFS{}, image.Options{Rows: imagerows.New(s.Store.DB), InUse: s.Store.Snapshots.DigestsInUse, Catalogued: s.Store.Catalogue.CatalogueReferences})
+func (s *Server) openImages(dir string) {
+	err := os.MkdirAll(dir, 0o700)
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	s.Images, err = image.Open(dir, fstest.MapFS{}, image.Options{Rows: imagerows.New(s.Store.DB), InUse: s.Store.Snapshots.DigestsInUse, Catalogued: s.Store.Catalogue.CatalogueReferences})
 	if err != nil {
 		s.T.Fatal(err)
 	}

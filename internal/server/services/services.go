@@ -205,7 +205,9 @@ func (s *Services) Start(ctx context.Context) error {
 	}
 	s.Accounts.Start(ctx)
 	s.Events.Start()
-	s.Webhooks.Start()
+	if s.ports.Store.Owner().Primary() { // the others only record deliveries, which the primary notices
+		s.Webhooks.Start()
+	}
 	s.Templates.SweepEvery(time.Minute)
 	return nil
 }
