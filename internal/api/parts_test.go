@@ -1,11 +1,17 @@
 package api_test
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"sync"
 	"testing"
 
 	"github.com/modbox/modbox/internal/api/apitest"
+	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/quota"
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // TestWebhooksOfParts: of several servers the primary alone makes the attempts, also for events of the sandboxes of others, each once.
@@ -42,6 +48,80 @@ func TestWebhooksOfParts(t *testing.T) {
 	for name, n := range got {
 		if n != 1 {
 			t.Errorf("the creation of %s was delivered %d times, want once", name, n)
+		}
+	}
+}
+
+// noDisk is a disk without anything on it.
+type noDisk struct{ quota.Disk }
+
+func (noDisk) Unrecorded(sandbox.WorkspaceID) (none quota.UnrecordedDisk) { return none }
+func (noDisk) CheckFree(int64) error                                      { return nil }
+
+// TestWorkOfOtherParts: a server that starts ends what the server of its shards before it has left, and leaves the operations and the reservations
+// of servers that run as they are.
+func TestWorkOfOtherParts(t *testing.T) {
+	const each = 6
+	parts := apitest.NewParts(t, 2)
+	ws, _, err := parts[0].Store.Workspaces.EnsureDefaults(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var work sync.WaitGroup
+	defer work.Wait()
+	end := make(chan struct{})
+	defer close(end)
+	for n, s := range parts {
+		for range each {
+			if _, err := s.Lifecycle.Quotas().Reserve(t.Context(), ws, sandbox.Resources{}); err != nil {
+				t.Fatal(err)
+			}
+			begun := make(chan struct{})
+			work.Go(func() {
+				if err := s.Audit.Do(context.Background(), audit.Record{Action: fmt.Sprint("test", n)}, func(context.Context) error {
+					close(begun)
+					<-end
+					return nil
+				}); err != nil {
+					t.Error(err)
+				}
+			})
+			<-begun
+		}
+	}
+	interrupted := func(n int) int {
+		t.Helper()
+		p, err := parts[0].Store.Audit.AuditRows(t.Context(), audit.Filter{Action: fmt.Sprint("test", n), Outcome: audit.Interrupted, Limit: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(p.Items)
+	}
+	for n, s := range parts { // a next server of each part
+		log := audit.Open(s.Store.Audit, audit.Config{Owner: s.Store.Owner()}, slog.New(slog.DiscardHandler))
+		defer log.Close()
+		if err := log.Recover(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		quotas := quota.New(quota.Config{Owner: s.Store.Owner()}, s.Store.Quotas, noDisk{}, slog.New(slog.DiscardHandler))
+		if err := quotas.EndStale(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		builds, err := s.Store.Quotas.Builds(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := each * (len(parts) - 1 - n); len(builds) != want {
+			t.Errorf("after the next server of part %d there are %d reservations, want %d", n, len(builds), want)
+		}
+		for other := range parts {
+			want := 0
+			if other <= n {
+				want = each
+			}
+			if got := interrupted(other); got != want {
+				t.Errorf("after the next server of part %d, %d operations of part %d are interrupted, want %d", n, got, other, want)
+			}
 		}
 	}
 }

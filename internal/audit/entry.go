@@ -2,7 +2,6 @@ package audit
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -175,7 +174,7 @@ func (e *Entry) Begin(ctx context.Context) error {
 	}
 	first := e.intent == ""
 	if first {
-		e.intent = rand.Text()
+		e.intent = string(e.log.cfg.Owner.NewID()) // which says to other servers whose intent it is
 	}
 	r := e.record.clone()
 	it := item{begun: &Intent{ID: e.intent}, synced: !runsCommand(r.Action), nobody: r.User == "" && r.Via == "" && e.group != "", inMemory: freesSpace(r.Action)}

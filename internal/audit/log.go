@@ -61,12 +61,14 @@ type Store interface {
 	// AuditRows returns a page of rows, newest first unless the filter says otherwise. Errors:
 	// Invalid, naming limit.
 	AuditRows(ctx context.Context, f Filter) (page.Page[Row], error)
-	// AuditIntents returns at most limit intents, in no order.
+	// AuditIntents returns at most limit of the intents whose ids are in the shards of the server, in no order.
 	AuditIntents(ctx context.Context, limit int) ([]Intent, error)
 }
 
 // Config has the limits of the log. Zero values mean no limit.
 type Config struct {
+	// Owner has the shards of the server, in which the ids of its intents are; nil for all.
+	Owner     *sandbox.Ownership
 	Retention time.Duration
 	MaxBytes  int64
 	// Outputs reports whether a workspace has the outputs of its commands recorded; nil means that none has.

@@ -139,8 +139,8 @@ func (l *Log) add(records ...*Record) {
 // writeRefused records the counts of refusals of the past minute.
 func (l *Log) writeRefused() { l.add(l.limit.next()...) }
 
-// Recover records the unfinished operations of a killed server as [Interrupted]. Only the single
-// server of the store may call it, before any operation.
+// Recover records the unfinished operations of a killed server as [Interrupted]. Only the server of the
+// shards may call it, before any operation: the intents in other shards may be of operations of other servers.
 func (l *Log) Recover(ctx context.Context) error {
 	for {
 		intents, err := l.store.AuditIntents(ctx, recoverPage)

@@ -109,7 +109,7 @@ func (s *Service) observe(deps *Deps, made *parts) {
 	cfg := made.cfg
 	made.use = &diskuse.Meter{Images: deps.Images, Disk: s.saved, Log: s.log}
 	s.quotas = quota.New(quota.Config{
-		Quota: cfg.Quota, QuotaNow: cfg.QuotaNow, Defaults: cfg.Defaults, Build: cfg.Build, Max: cfg.Max, MaxSandboxes: cfg.MaxSandboxes, Promise: cfg.Promise, PromiseNow: cfg.PromiseNow,
+		Owner: deps.Owner, Quota: cfg.Quota, QuotaNow: cfg.QuotaNow, Defaults: cfg.Defaults, Build: cfg.Build, Max: cfg.Max, MaxSandboxes: cfg.MaxSandboxes, Promise: cfg.Promise, PromiseNow: cfg.PromiseNow,
 		MinFreeDisk: cfg.MinFreeDisk, SandboxFreeDisk: cfg.SandboxFreeDisk,
 	}, deps.Quotas, made.use, s.log)
 	cfg.Archive.Observe = func(k box.OperationKind, begin time.Time, err error) { s.metrics.Operation(k, begin, err) }

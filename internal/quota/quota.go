@@ -39,7 +39,7 @@ type Store interface {
 	BeginBuild(ctx context.Context, id sandbox.ID, ws sandbox.WorkspaceID, least, most sandbox.Resources, a Admission) (sandbox.Resources, error)
 	// EndBuild deletes a reservation. Idempotent.
 	EndBuild(ctx context.Context, id sandbox.ID) error
-	// Builds returns the ids of all reservations.
+	// Builds returns the ids of all reservations, also of other servers.
 	Builds(ctx context.Context) ([]sandbox.ID, error)
 }
 
@@ -59,6 +59,8 @@ type Disk interface {
 
 // Config are the limits of the server.
 type Config struct {
+	// Owner has the shards of the server, in which the ids of its reservations are; nil for all.
+	Owner *sandbox.Ownership
 	// Quota is the quota of a workspace that has no other.
 	Quota Limits
 	// QuotaNow, unless nil, returns Quota as it is at this time.

@@ -200,8 +200,8 @@ func (c *Controller) buildResources(ctx context.Context, ws sandbox.WorkspaceID,
 // begin reserves as much of most as fits, and returns that. Errors: QuotaExceeded when less than
 // least fits.
 func (c *Controller) begin(ctx context.Context, ws sandbox.WorkspaceID, least, most sandbox.Resources, a Admission) (got sandbox.Resources, release func(), err error) {
-	id := sandbox.NewID()
-	c.reserved.add(id) // first, so that EndStale spares the row
+	id := c.cfg.Owner.NewID() // which says to other servers whose reservation it is
+	c.reserved.add(id)        // first, so that EndStale spares the row
 	got, err = c.store.BeginBuild(ctx, id, ws, least, most, a)
 	if err != nil {
 		c.reserved.remove(id)
@@ -219,13 +219,13 @@ func (c *Controller) begin(ctx context.Context, ws sandbox.WorkspaceID, least, m
 }
 
 // EndStale deletes the reservations of builds that have ended, and the reservations of earlier
-// servers.
+// servers of the same shards. Reservations in the shards of other servers may be of builds that they run.
 func (c *Controller) EndStale(ctx context.Context) error {
 	list, err := c.store.Builds(ctx)
 	if err != nil {
 		return fmt.Errorf("list reservations of builds: %w", err)
 	}
-	stale := slices.DeleteFunc(list, c.reserved.has)
+	stale := slices.DeleteFunc(list, func(id sandbox.ID) bool { return !c.cfg.Owner.Ranges().Has(id) || c.reserved.has(id) })
 	for _, id := range stale {
 		if err := c.store.EndBuild(ctx, id); err != nil {
 			return fmt.Errorf("delete reservation %s of a build: %w", id, err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/page"
+	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/store/database"
 )
 
@@ -127,20 +128,22 @@ func changeAuditWords(ctx context.Context, tx *sql.Tx, statement string, seq int
 	return changed, nil
 }
 
-// AuditIntents returns at most limit of the recorded intents.
+// AuditIntents returns at most limit of the recorded intents in the shards of the server.
 func (s *Audit) AuditIntents(ctx context.Context, limit int) ([]audit.Intent, error) {
-	rows, err := s.db.Reader().QueryContext(ctx, "SELECT id, record FROM audit_intents LIMIT $1", limit)
+	rows, err := s.db.Reader().QueryContext(ctx, "SELECT id, record FROM audit_intents")
 	if err != nil {
 		return nil, fmt.Errorf("list audit intents: %w", err)
 	}
 	defer func() { _ = rows.Close() }()
 	var list []audit.Intent
-	for rows.Next() {
+	for len(list) < limit && rows.Next() {
 		var i audit.Intent
 		if err := rows.Scan(&i.ID, &i.Record); err != nil {
 			return nil, fmt.Errorf("read audit intents: %w", err)
 		}
-		list = append(list, i)
+		if s.db.Ranges().Has(sandbox.ID(i.ID)) {
+			list = append(list, i)
+		}
 	}
 	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("list audit intents: %w", err)

@@ -128,6 +128,7 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 		}
 	}()
 	st := ports.Store
+	cfg.Audit.Owner = st.Owner()
 	cfg.Audit.Outputs = policyrows.New(st.DB).AuditOutput
 	s.Audit = audit.Open(st.Audit, cfg.Audit, ports.Logger)
 	s.closers = append(s.closers, s.Audit.Close)
