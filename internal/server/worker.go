@@ -71,6 +71,9 @@ func (p *parts) awaitWorkers(ctx context.Context, cfg config.Config, log *slog.L
 	if err := p.disk.retry(func() error { return recordJoined(ctx, rows, filepath.Join(dir, "joined")) }); err != nil {
 		return err
 	}
+	if err := p.checkPlaces(ctx, cfg, rows); err != nil {
+		return err
+	}
 	supplier, err := p.openPods(cfg, authority, log)
 	if err != nil {
 		return err
@@ -78,6 +81,8 @@ func (p *parts) awaitWorkers(ctx context.Context, cfg config.Config, log *slog.L
 	policy := CapacityPolicy(cfg)
 	d, err := fleet.New(ctx, fleet.Config{
 		Rows:      rows,
+		Own:       p.store.Ranges(),
+		Parts:     cfg.Replica.Parts(),
 		LostAfter: cfg.Worker.LostAfter.Std(),
 		Supplier:  supplier,
 		PerWorker: cfg.Kubernetes.SandboxesPerPod,
@@ -119,10 +124,26 @@ func (p *parts) awaitWorkers(ctx context.Context, cfg config.Config, log *slog.L
 	return nil
 }
 
-// machinesOf returns the machines of all workers that were not removed or lost. The server does not know their disks: each counts with as much
+// checkPlaces returns an error if sandboxes are on workers of another server than they belong to, after a change of replica.active.
+func (p *parts) checkPlaces(ctx context.Context, cfg config.Config, rows workerrows.Rows) error {
+	if cfg.Replica.Active == 1 {
+		return nil
+	}
+	workers, err := rows.List(ctx)
+	if err != nil {
+		return err
+	}
+	live, err := p.store.Sandboxes.LiveSandboxes(ctx)
+	if err != nil {
+		return err
+	}
+	return fleet.Misplaced(cfg.Replica.Parts(), workers, live)
+}
+
+// machinesOf returns the machines of all workers of all servers that were not removed or lost. The server does not know their disks: each counts with as much
 // disk as sandboxes of the default size have with its memory.
 func (p *parts) machinesOf(cfg config.Config) (list []capacity.Machine, all capacity.Machine) {
-	for _, w := range p.fleet.Workers() {
+	for _, w := range p.fleet.AllWorkers() {
 		if w.Status == worker.Lost {
 			continue
 		}
@@ -178,6 +199,9 @@ func (p *parts) vacate(ctx context.Context, w worker.Identity, d *fleet.Driver, 
 	service := p.lifecycle.Load()
 	if service == nil {
 		return sandbox.Errorf(sandbox.Unavailable, "the server is starting")
+	}
+	if err := d.Elsewhere(w.ID); err != nil {
+		return err
 	}
 	done := d.Leave(w.ID)
 	defer func() { done(ctx.Err() == nil) }()

@@ -51,6 +51,9 @@ type left struct {
 	Error string `json:",omitempty"`
 }
 
+// ErrElsewhere is the reason why a server refuses a worker of another server, when several are active at the same time. The worker tries the next address.
+var ErrElsewhere = sandbox.Errorf(sandbox.Unavailable, "the worker belongs to another server; it tries the next address")
+
 // Uses are the uses of the connections of workers.
 type Uses struct {
 	// Check returns the reason why a worker must not be served; nil for none.
@@ -119,7 +122,11 @@ func (l *Listener) accept() {
 		}
 		l.work.Go(func() {
 			if err := l.serve(conn); err != nil && l.ctx.Err() == nil {
-				l.log.Warn("connection of a worker", "from", conn.RemoteAddr().String(), "error", err)
+				level := slog.LevelWarn
+				if errors.Is(err, ErrElsewhere) { // as expected
+					level = slog.LevelDebug
+				}
+				l.log.Log(l.ctx, level, "connection of a worker", "from", conn.RemoteAddr().String(), "error", err)
 			}
 		})
 	}

@@ -16,8 +16,20 @@ type Record struct {
 	Cores       int
 	// Features are the features of its driver, in the form of package fleet; "" is not known.
 	Features string
+	// Home is the range of shards that it belongs to: the server of the range has the worker, and no other.
+	Home int
+	// Use is its use as its server has recorded it last, for other servers.
+	Use Use
 	// JoinedAt is the time of its first connection. SeenAt is the beginning or end of its last.
 	JoinedAt, SeenAt time.Time
+}
+
+// Use is the use of a worker.
+type Use struct {
+	ConnectedAt time.Time // when its connection began; zero while there is none
+	// Boxes is the number of its boxes, and PromisedBytes the memory that they may use together.
+	Boxes         int
+	PromisedBytes int64
 }
 
 // Removed returns the record of a worker that was removed. Another worker may have its name.

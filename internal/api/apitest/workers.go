@@ -120,4 +120,5 @@ type workerRows struct{}
 func (workerRows) List(context.Context) ([]worker.Record, error) { return nil, nil }
 func (workerRows) Delete(context.Context, string) error          { return nil }
 
-func (workerRows) Save(_ context.Context, _ worker.Record) error { return nil }
+func (workerRows) Add(context.Context, worker.Record, int) (bool, error) { return true, nil }
+func (workerRows) Save(_ context.Context, _ worker.Record) error         { return nil }

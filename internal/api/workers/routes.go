@@ -60,7 +60,7 @@ func (h *Workers) Register(m *route.Mux) {
 func (h *Workers) list(_ context.Context, in *route.PageInput) (*route.Body[wire.Page[wire.Worker]], error) {
 	var list []fleet.Worker
 	if h.Fleet != nil {
-		list = h.Fleet.Workers()
+		list = h.Fleet.AllWorkers()
 	}
 	return route.PagedOf(*in, list, nil, page.Order[fleet.Worker]{
 		Name: "workers", Key: func(w fleet.Worker) string { return page.ByTime(w.JoinedAt, w.ID) },
@@ -107,7 +107,7 @@ func (h *Workers) find(ref string) (fleet.Worker, error) {
 	if h.Fleet == nil {
 		return fleet.Worker{}, sandbox.Errorf(sandbox.NotFound, "there is no worker %q: sandboxes of this server run on its own machine", ref)
 	}
-	return h.Fleet.Worker(ref)
+	return h.Fleet.AnyWorker(ref)
 }
 
 func answer(w fleet.Worker, err error) (*route.Body[wire.Worker], error) {

@@ -140,7 +140,12 @@ func (d absent) readmit(m *member) bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), saveTimeout)
 	defer cancel()
-	if err := d.cfg.Rows.Delete(ctx, m.record.ID); err != nil { // the id does not change
+	forget := func() error { return d.cfg.Rows.Delete(ctx, m.record.ID) } // the id does not change
+	again := (homes{d.Driver}).returning(m)
+	if again != nil {
+		forget = func() error { return d.cfg.Rows.Save(ctx, again.record) }
+	}
+	if err := forget(); err != nil {
 		d.log.Error("a lost worker that is back does not join yet", "worker", m.record.ID, "error", err)
 		return false
 	}
@@ -148,6 +153,9 @@ func (d absent) readmit(m *member) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.strike(m)
+	if again != nil {
+		d.enlist(again)
+	}
 	d.log.Info("a lost worker is back; its sandboxes were ended there", "worker", m.record.Name)
 	return true
 }

@@ -51,6 +51,7 @@ type member struct {
 	leaves    int        // calls of Leave in progress
 	left      int        // the number of the connection with which it has left; 0 for none
 	cleared   bool       // it was removed, and has no boxes any more
+	awaited   bool       // it was recorded and has never connected, so it has no boxes
 	expelled  time.Time  // when it connected last after it was removed
 	slow      bool       // a box was not recovered in time over this connection
 	link      int        // number of its last connection
@@ -307,7 +308,7 @@ func (b *board) count() (connected int, away []string) {
 		switch {
 		case m.connected:
 			connected++
-		case !m.gone():
+		case !m.gone() && !m.awaited:
 			away = append(away, m.record.Name)
 		}
 	}
@@ -394,6 +395,16 @@ func errRemoved(m *member) error {
 //
 // Preconditions: b.mu is held.
 func (b *board) mayJoin(w worker.Identity, caps driver.Capabilities) error {
+	if err := b.mayBegin(w); err != nil {
+		return err
+	}
+	return b.suits(caps)
+}
+
+// mayBegin is mayJoin before the capabilities of the worker are known.
+//
+// Preconditions: b.mu is held.
+func (b *board) mayBegin(w worker.Identity) error {
 	if err := b.errUnexpected(w.ID); err != nil {
 		return err
 	}
@@ -401,11 +412,11 @@ func (b *board) mayJoin(w worker.Identity, caps driver.Capabilities) error {
 		return sandbox.Errorf(sandbox.Unavailable, "the worker has joined over another connection at this moment; it tries again")
 	}
 	for _, m := range b.members {
-		if b.caps == nil && !m.gone() {
+		if b.caps == nil && !m.gone() && !m.awaited {
 			return sandbox.Errorf(sandbox.Unavailable, "a new worker may join when one of the workers that the server knows is connected; it tries again")
 		}
 	}
-	return b.suits(caps)
+	return nil
 }
 
 // suits returns an error if a worker cannot do what the others can.

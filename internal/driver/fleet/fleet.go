@@ -27,6 +27,8 @@ type Rows interface {
 	List(ctx context.Context) ([]worker.Record, error)
 	// Save records a worker, in place of its record before.
 	Save(ctx context.Context, w worker.Record) error
+	// Add records a worker that has no record, while there are so many records of workers that were not supplied, and reports whether it did.
+	Add(ctx context.Context, w worker.Record, records int) (added bool, err error)
 	// Delete removes the record of a worker, if there is one.
 	Delete(ctx context.Context, id string) error
 }
@@ -34,6 +36,10 @@ type Rows interface {
 // Config configures a [Driver].
 type Config struct {
 	Rows Rows
+	// Own are the ranges of shards of this server, which has the workers of these ranges alone, and Parts the ranges of all servers that are active at the
+	// same time; zero: there is a single one.
+	Own   sandbox.Ranges
+	Parts []sandbox.Ranges
 	// Remote configures the driver of each worker. Its Saved reads checkpoints on this host, its Patience is how long calls wait
 	// for a worker whose connection broke; 0 means 30 seconds.
 	Remote remote.Config
@@ -66,6 +72,7 @@ type Driver struct {
 	board
 	bringer
 	suppliedSpace
+	foreign
 }
 
 var (
@@ -97,17 +104,24 @@ func New(ctx context.Context, cfg Config) (*Driver, error) {
 	d.life, d.end = context.WithCancel(context.Background())
 	d.bringer.to = &d.board
 	d.suppliedSpace = suppliedSpace{&d.board, cfg.Supplier}
+	d.foreign.begin(&d.board, cfg)
 	if cfg.Supplier != nil {
 		d.bringer.supplied, d.bringer.most, d.bringer.furnishMax = true, cfg.BringMax, cfg.FurnishMax
 	}
 	for _, r := range records {
-		d.enlist(&member{boxes: remote.New(cfg.Remote), record: r})
+		if d.own.HasRange(r.Home) {
+			d.enlist(&member{boxes: remote.New(cfg.Remote), record: r, awaited: d.several() && r.MemoryBytes == 0})
+		}
 	}
+	d.see(records)
 	if err := (supplied{d}).start(ctx); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	if cfg.LostAfter > 0 {
 		d.work.Go(absent{d}.watch)
+	}
+	if d.several() {
+		d.work.Go(homes{d}.watch)
 	}
 	return d, nil
 }
@@ -175,7 +189,7 @@ func (d *Driver) Ready(ctx context.Context, patience time.Duration) error {
 
 // Attach uses a connection of a worker, until it breaks or the driver is closed, and closes it. A worker that connects for the first
 // time is recorded. Errors: of Check; the reason why the worker cannot be used.
-func (d *Driver) Attach(ctx context.Context, w worker.Identity, conn net.Conn) error {
+func (d *Driver) Attach(ctx context.Context, w worker.Identity, conn net.Conn) (err error) {
 	d.mu.Lock()
 	if d.closed {
 		d.mu.Unlock()
@@ -206,11 +220,18 @@ func (d *Driver) Attach(ctx context.Context, w worker.Identity, conn net.Conn) e
 	if gone {
 		return expel(ctx, d, m, w, conn)
 	}
+	if fresh && d.several() {
+		if m, err = (homes{d}).admit(ctx, w); err != nil {
+			_ = conn.Close()
+			return err
+		}
+		fresh = m == nil
+	}
 	if fresh {
 		m = &member{boxes: remote.New(d.cfg.Remote)}
 	}
 	var link int
-	err := m.boxes.Attach(ctx, conn, func(welcome remote.Welcome) (err error) {
+	err = m.boxes.Attach(ctx, conn, func(welcome remote.Welcome) (err error) {
 		link, err = d.accept(ctx, m, w, conn.RemoteAddr().String(), welcome)
 		return err
 	})
@@ -265,7 +286,7 @@ func (d *Driver) join(ctx context.Context, m *member, w worker.Identity, welcome
 	d.mu.Lock()
 	err := d.mayJoin(w, welcome.Capabilities)
 	if err == nil {
-		r.Name = d.freeName(welcome.Host.Name, w.ID)
+		r.Name, r.Home = d.freeName(welcome.Host.Name, w.ID), (homes{d}).homeOf(w.ID)
 	}
 	d.mu.Unlock()
 	if err != nil {
@@ -315,7 +336,7 @@ func (d *Driver) connect(m *member, w worker.Identity, welcome remote.Welcome, d
 	if m.record.Name == m.record.ID { // it was recorded by an earlier version
 		m.record.Name = d.freeName(welcome.Host.Name, w.ID)
 	}
-	m.connected, m.slow = true, false
+	m.connected, m.slow, m.awaited = true, false, false
 	m.link++
 	d.meet(w.ID)
 	return m.link, nil
@@ -348,6 +369,9 @@ func (d *Driver) save(m *member) {
 		return
 	}
 	d.mu.Lock()
+	if d.several() {
+		m.record.Use = d.useOf(m)
+	}
 	r := m.record
 	d.mu.Unlock()
 	if err := d.cfg.Rows.Save(ctx, r); err != nil {

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -86,6 +87,16 @@ func (r *rows) List(context.Context) ([]worker.Record, error) {
 	return slices.Clone(r.list), nil
 }
 
+func (r *rows) Add(ctx context.Context, w worker.Record, records int) (bool, error) {
+	r.mu.Lock()
+	n := len(slices.DeleteFunc(slices.Clone(r.list), func(w worker.Record) bool { return worker.Supplied(w.ID) }))
+	r.mu.Unlock()
+	if n != records {
+		return false, nil
+	}
+	return true, r.Save(ctx, w)
+}
+
 func (r *rows) Delete(_ context.Context, id string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,6 +115,9 @@ func (r *rows) Save(_ context.Context, w worker.Record) error {
 	defer r.mu.Unlock()
 	if r.err != nil {
 		return r.err
+	}
+	if slices.ContainsFunc(r.list, func(other worker.Record) bool { return other.ID != w.ID && other.Name == w.Name }) {
+		return errors.New("another worker has this name")
 	}
 	if i := slices.IndexFunc(r.list, func(other worker.Record) bool { return other.ID == w.ID }); i >= 0 {
 		r.list[i] = w

@@ -12,6 +12,7 @@ import (
 type roster struct {
 	members []*member          // the first that joined first, including removed workers
 	ids     map[string]*member // the members by their ids
+	taken   map[string]bool    // names and ids of workers of other servers
 }
 
 // enlist adds a worker.
@@ -55,7 +56,7 @@ func (r *roster) freeName(wanted, id string) string {
 		return id
 	}
 	taken := func(name string) bool {
-		return slices.ContainsFunc(r.members, func(m *member) bool { return (m.record.Name == name || m.record.ID == name) && m.record.ID != id })
+		return r.taken[name] || slices.ContainsFunc(r.members, func(m *member) bool { return (m.record.Name == name || m.record.ID == name) && m.record.ID != id })
 	}
 	name := wanted
 	for n := 2; taken(name); n++ {

@@ -41,7 +41,7 @@ func (d supplied) share(c class, spec driver.Spec, except map[*member]bool) (p *
 			}
 		}
 	}
-	e = &expectation{id: worker.NewSuppliedID(), connected: make(chan struct{}), over: make(chan struct{}), class: c, boxesMax: d.boxesFor(c)}
+	e = &expectation{id: worker.NewSuppliedID(), connected: make(chan struct{}), over: make(chan struct{}), class: c, home: spec.ID.Shard().Range(), boxesMax: d.boxesFor(c)}
 	d.expected[e.id] = e
 	return nil, nil, e, true
 }

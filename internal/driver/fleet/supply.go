@@ -55,6 +55,7 @@ type expectation struct {
 	connected chan struct{}
 	met       bool // connected is closed
 	class     class
+	home      int           // the range of the box for which it is made
 	boxesMax  int           // boxes that it may have
 	others    int           // boxes that wait for it beside the box for which it is made
 	over      chan struct{} // closed when it has the box, or there is no such worker

@@ -88,7 +88,7 @@ func (d *Driver) change(ctx context.Context, ref string, s worker.Status, check 
 	m := d.byRef(ref)
 	d.mu.Unlock()
 	if m == nil {
-		return nil, Worker{}, noWorker(ref)
+		return nil, Worker{}, d.missing(ref)
 	}
 	m.saving.Lock()
 	defer m.saving.Unlock()
