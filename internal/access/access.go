@@ -29,6 +29,9 @@ type Record struct {
 	sandbox  string        // guarded by mu
 	bodyIdle time.Duration // guarded by mu
 	signedIn bool          // guarded by mu
+	part     int           // guarded by mu; see [Record.SetElsewhere]
+	found    bool          // guarded by mu; part is set
+	passedOn bool          // guarded by mu
 }
 
 // New returns a record. It asks countUser, which may be nil, whether a user may have another
@@ -136,6 +139,46 @@ func (r *Record) BodyRest(other time.Duration) time.Duration {
 		return other
 	}
 	return r.bodyIdle
+}
+
+// SetElsewhere notes that another server works on the sandbox of the request: the server of a range of shards.
+func (r *Record) SetElsewhere(part int) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.part, r.found = part, true
+}
+
+// Elsewhere returns the range that SetElsewhere has noted, if it has.
+func (r *Record) Elsewhere() (part int, ok bool) {
+	if r == nil {
+		return 0, false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.part, r.found
+}
+
+// PassOn notes that another server answers the request, and records it.
+func (r *Record) PassOn() {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.passedOn = true
+}
+
+// PassedOn reports whether another server answers the request.
+func (r *Record) PassedOn() bool {
+	if r == nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.passedOn
 }
 
 // Routed serves the requests of a route, and records its pattern.

@@ -53,7 +53,7 @@ var mayImport = map[string][]string{
 	"internal/site":             {},
 	"tools/protogen":            {},
 	"internal/store":            {"internal/page", "internal/sandbox", "internal/audit", "internal/catalogue", "internal/quota", "internal/registry", "internal/secret", "internal/store/accounts", "internal/store/database", "internal/store/migrations"},
-	"internal/audit":            {"internal/page", "internal/sandbox", "internal/account"},
+	"internal/audit":            {"internal/access", "internal/page", "internal/sandbox", "internal/account"},
 	"internal/access":           {},
 	"internal/conns":            {"internal/sandbox"},
 	"internal/forward":          {"internal/access", "internal/api", "internal/broadcast", "internal/sandbox", "internal/share"},
@@ -143,7 +143,7 @@ var mayImport = map[string][]string{
 		"internal/codescan", "internal/execution", "internal/output", "internal/store/policyrows", "internal/sandbox", "internal/audit", "internal/auth", "internal/build", "internal/catalogue", "internal/driver", "internal/image",
 		"internal/driver/fleet", "internal/lifecycle", "internal/network", "internal/preview", "internal/proxy", "internal/quarantine", "internal/registry", "internal/secret",
 		"internal/store", "internal/store/sshkeyrows", "internal/stream", "internal/api", "internal/dialect", "internal/dialect/e2b/template", "internal/mcphttp", "internal/console", "internal/sshd", "internal/teardown", "internal/sshkey", "internal/eventstream", "internal/store/eventrows",
-		"internal/store/webhookrows", "internal/webhook", "internal/agentapi",
+		"internal/store/webhookrows", "internal/webhook", "internal/agentapi", "internal/forward",
 	},
 
 	// Images, and the network that guests and registries are reached by.

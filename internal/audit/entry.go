@@ -324,6 +324,16 @@ func (e *Entry) end(ctx context.Context, status int) error {
 	return e.write(ctx, &r, e.intent == "" || !runsCommand(r.Action))
 }
 
+// drop ends an operation that another server does, and records: this server has not begun it.
+func (e *Entry) drop() {
+	if _, ok := e.finish(); !ok || e.intent == "" {
+		return
+	}
+	if err := e.write(context.Background(), nil, false); err != nil {
+		e.log.logger.Error("audit intent of a forwarded request not removed", "error", err)
+	}
+}
+
 // write queues the end of the operation (r is nil if it has no record) and, with wait, waits until
 // it is written.
 func (e *Entry) write(ctx context.Context, r *Record, wait bool) error {

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/modbox/modbox/internal/access"
 	"github.com/modbox/modbox/internal/account"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -39,6 +40,10 @@ func (l *Log) Handler(op *Operation, next http.Handler) http.Handler {
 			defer l.leave(e)
 			if !finished { // a panic
 				e.Fail(sandbox.Internal)
+			}
+			if access.FromContext(r.Context()).PassedOn() {
+				e.drop()
+				return
 			}
 			if err := e.end(r.Context(), answer.status); err != nil {
 				l.logger.ErrorContext(r.Context(), "audit record not written in time", "error", err)

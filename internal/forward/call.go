@@ -9,6 +9,7 @@ import (
 	"net/http/httptrace"
 	"net/http/httputil"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -19,8 +20,14 @@ import (
 	"github.com/modbox/modbox/internal/share"
 )
 
-// clientHeader has the address from which a request came to the standby, with the port.
-const clientHeader = "Modbox-Client-Address"
+const (
+	// clientHeader has the address from which a request came to the first server, with the port.
+	clientHeader = "Modbox-Client-Address"
+	// finalHeader marks a request that the receiver does not forward any more.
+	finalHeader = "Modbox-Forwarded"
+	// elsewhereHeader marks the refusal of such a request whose sandbox another server works on.
+	elsewhereHeader = "Modbox-Elsewhere"
+)
 
 // keyHeader makes a create safe to send again.
 const keyHeader = "Idempotency-Key"
@@ -34,6 +41,10 @@ type call struct {
 	caller    string
 	peer      string
 	answer    http.Header
+	// part is the range whose owner answers, or [anywhere].
+	part int
+	// hop is how the next server treats the request.
+	hop hop
 	// cut ends the request, with the connections of both sides.
 	cut context.CancelFunc
 	// idempotent is whether the request may be executed twice; body is its whole body then.
@@ -47,6 +58,19 @@ type callKey struct{}
 
 // ServeHTTP passes a request on, in the wrapper of [edge.Options], which bounds the time of its body and its answer.
 func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := &call{forwarder: f, caller: f.cfg.Caller(r), peer: peer(r), answer: w.Header(), part: partOf(r)}
+	account := f.kept.Open(c.caller)
+	defer account.Close()
+	if err := c.keep(r, account); err != nil {
+		edge.Error(w, r, err)
+		return
+	}
+	c.serve(w, r)
+}
+
+// serve has another server answer a request.
+func (c *call) serve(w http.ResponseWriter, r *http.Request) {
+	f := c.forwarder
 	if err := f.begin(); err != nil {
 		edge.Error(w, r, err)
 		return
@@ -54,14 +78,8 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer f.finish()
 	ctx, cut := context.WithCancel(r.Context())
 	defer cut()
-	c := &call{forwarder: f, caller: f.cfg.Caller(r), peer: r.RemoteAddr, answer: w.Header(), cut: cut}
+	c.cut = cut
 	defer c.end()
-	account := f.kept.Open(c.caller)
-	defer account.Close()
-	if err := c.keep(r, account); err != nil {
-		edge.Error(w, r, err)
-		return
-	}
 	access.FromContext(ctx).LetBodyRest(edge.InputIdleTime) // the active server knows how long the body may be silent
 	if r.Body != nil && r.Body != http.NoBody {
 		_ = http.NewResponseController(w).EnableFullDuplex() // answers may begin while the body comes; a transport without, as in tests
@@ -104,6 +122,10 @@ func rewrite(r *httputil.ProxyRequest) {
 		}
 	}
 	r.Out.Header.Set(clientHeader, c.peer)
+	r.Out.Header.Del(finalHeader)
+	if c.hop == final {
+		r.Out.Header.Set(finalHeader, "1")
+	}
 	if c.idempotent {
 		return
 	}
@@ -115,16 +137,21 @@ func rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
-// RoundTrip sends a request to the active server, and waits for it while it is away. It implements [http.RoundTripper].
+// RoundTrip sends a request to an active server, and waits for it while it is away. It implements [http.RoundTripper].
 func (f *Forwarder) RoundTrip(r *http.Request) (*http.Response, error) {
 	c := r.Context().Value(callKey{}).(*call)
 	var until time.Time // the end of the wait; zero before it begins
+	var tried []*server
 	for {
-		to, changed := f.server()
+		to, changed := f.server(c.part, tried)
 		if to != nil {
 			resp, again, err := c.attempt(r, to)
 			if err == nil || !again {
 				return resp, err
+			}
+			tried = append(tried, to)
+			if other, _ := f.server(c.part, tried); !slices.Contains(tried, other) {
+				continue
 			}
 		}
 		if until.IsZero() {
@@ -157,10 +184,21 @@ func (c *call) attempt(r *http.Request, to *server) (resp *http.Response, again 
 		out.Body = body
 	}
 	resp, err = c.forwarder.transport.RoundTrip(out)
+	used := sent.Load() || body != nil && body.used.Load()
+	if err == nil && c.hop == final && resp.StatusCode == http.StatusServiceUnavailable && resp.Header.Get(elsewhereHeader) != "" {
+		resp.Header.Del(elsewhereHeader)
+		if body == nil || !body.used.Load() {
+			_ = resp.Body.Close()
+			err = refused{errors.New("the server of the sandbox does not work on it yet, or not any more")}
+		}
+	}
 	if err != nil {
 		stop()
 		cancel()
-		return nil, c.again(r, err, sent.Load() || body != nil && body.used.Load()), err
+		if used && c.part == anywhere {
+			c.part = to.ranges.First() // only this server, or the next owner of its sandboxes, may have executed it
+		}
+		return nil, c.again(r, err, used), err
 	}
 	cut := context.AfterFunc(to.gone, c.cut) // connections of another protocol end with the request
 	c.ends = append(c.ends, func() {
@@ -174,11 +212,10 @@ func (c *call) attempt(r *http.Request, to *server) (resp *http.Response, again 
 
 // again reports whether a request may be sent again after an error: nothing was sent, or it does no harm to execute it twice.
 func (c *call) again(r *http.Request, err error, sent bool) bool {
-	var never unreached
 	switch {
 	case r.Context().Err() != nil:
 		return false
-	case errors.As(err, &never):
+	case errors.As(err, new(unreached)), errors.As(err, new(refused)):
 		return true
 	case sandbox.CodeOf(err) != sandbox.Internal: // of the client's body
 		return false
@@ -213,7 +250,7 @@ func (f *Forwarder) failed(w http.ResponseWriter, r *http.Request, err error) {
 	edge.Error(w, r, err)
 }
 
-// Accept returns the handler of requests that standbys forward: next gets them as from their clients. Only other servers may reach it.
+// Accept returns the handler of requests that other servers forward: next gets them as from their clients. Only other servers may reach it.
 func Accept(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		client := r.Header.Get(clientHeader)
@@ -222,7 +259,12 @@ func Accept(next http.Handler) http.Handler {
 			return
 		}
 		r.RemoteAddr = client
+		h := first
+		if r.Header.Get(finalHeader) != "" {
+			h = final
+		}
 		r.Header.Del(clientHeader)
-		next.ServeHTTP(w, r)
+		r.Header.Del(finalHeader)
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), hopKey{}, h)))
 	})
 }

@@ -81,8 +81,9 @@ func (f *Forwarder) connect(caller string, dial func(ctx context.Context, addres
 	}
 	defer release()
 	until := time.Now().Add(MaxWait)
+	var tried []*server
 	for {
-		to, changed := f.server()
+		to, changed := f.server(anywhere, tried)
 		if to != nil {
 			ctx, cancel := context.WithTimeout(f.closed, dialTimeout)
 			conn, err := dial(ctx, to.address)
@@ -90,6 +91,7 @@ func (f *Forwarder) connect(caller string, dial func(ctx context.Context, addres
 			if err == nil {
 				return conn, to, nil
 			}
+			tried = append(tried, to)
 		}
 		if err := f.wait(f.closed, until, changed, to != nil); err != nil {
 			return nil, nil, err

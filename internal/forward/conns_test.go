@@ -59,7 +59,7 @@ func TestConns(t *testing.T) {
 		_, _ = io.WriteString(early, text)
 		_ = early.CloseWrite()
 	}()
-	s.Lead(servers.Addr().String(), 1)
+	s.lead(servers.Addr().String(), 1)
 	if got, err := io.ReadAll(early); err != nil || string(got) != fmt.Sprintf("%s from %s, <nil>", text, early.LocalAddr()) {
 		t.Errorf("the answer has %d bytes, %v", len(got), err)
 	}
@@ -79,7 +79,7 @@ func TestConns(t *testing.T) {
 	for range 2 { // the early connection, and this
 		<-reached
 	}
-	s.Lead(servers.Addr().String(), 2)
+	s.lead(servers.Addr().String(), 2)
 	if got, _ := io.ReadAll(open); len(got) != 0 {
 		t.Errorf("a connection to a server that was replaced got %q", got)
 	}

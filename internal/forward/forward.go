@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"slices"
 	"sync"
 	"time"
 
@@ -55,32 +56,43 @@ type Forwarder struct {
 	transport *http.Transport
 	dials     chan struct{}
 	kept      *share.Budget
+	late      *share.Budget
 	changed   broadcast.Broadcast // sent when the active server changes
 	closed    context.Context     // ends with Close
 	end       context.CancelFunc
 	metrics   *counters
 
-	mu      sync.Mutex
-	active  *server        // guarded by mu; nil while none is known
-	last    server         // guarded by mu; the last active server
-	under   int            // guarded by mu; requests under way
-	waiting map[string]int // guarded by mu; requests that wait, by caller
-	waits   int            // guarded by mu; their sum
-	well    time.Time      // guarded by mu; when the active server answered [Forwarder.Check] last
+	mu sync.Mutex
+	// The active server of each range, nil while none is known, and the last active server of each; guarded by mu.
+	active, last [sandbox.RangeCount]*server
+	turn         int            // guarded by mu; counts requests that any server answers
+	under        int            // guarded by mu; requests under way
+	waiting      map[string]int // guarded by mu; requests that wait, by caller
+	waits        int            // guarded by mu; their sum
+	well         time.Time      // guarded by mu; when the active server answered [Forwarder.Check] last
+}
+
+// Server is an active server, as the database names it.
+type Server struct {
+	// Ranges are the ranges of the shards of the sandboxes that the server works on.
+	Ranges  sandbox.Ranges
+	Address string
+	Epoch   int64
 }
 
 // server is an active server.
 type server struct {
 	address string
 	epoch   int64
-	// gone ends when another server is active, which this one may not have noticed if its machine has vanished.
+	ranges  sandbox.Ranges
+	// gone ends when another server is active in its place, which this server may not have noticed if its machine has vanished.
 	gone    context.Context
 	replace context.CancelFunc
 }
 
 // New returns a forwarder, which knows no active server yet.
 func New(cfg Config) *Forwarder {
-	f := &Forwarder{cfg: cfg, dials: make(chan struct{}, maxDials), kept: share.New(maxAllKept, time.Nanosecond), waiting: map[string]int{}}
+	f := &Forwarder{cfg: cfg, dials: make(chan struct{}, maxDials), kept: share.New(maxAllKept, time.Nanosecond), late: share.New(maxAllLateKept, time.Nanosecond), waiting: map[string]int{}}
 	f.closed, f.end = context.WithCancel(context.Background())
 	f.metrics = newCounters(f)
 	f.transport = &http.Transport{
@@ -94,25 +106,39 @@ func New(cfg Config) *Forwarder {
 	return f
 }
 
-// Lead tells the address and the epoch of the active server; "" for none at the moment. Requests to a server that another has replaced are cut off.
-func (f *Forwarder) Lead(address string, epoch int64) {
+// Lead tells the active servers, which share no range. Ranges that no server has wait for an owner. Requests to a server that another has replaced are cut off.
+func (f *Forwarder) Lead(active ...Server) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	switch {
-	case address == "":
-		f.active = nil
-	case f.last.address == address && f.last.epoch == epoch:
-		f.active = &f.last
-	default:
-		if f.last.replace != nil {
-			f.last.replace()
+	f.active = [sandbox.RangeCount]*server{}
+	for _, a := range active {
+		if a.Address != "" && a.Ranges != 0 {
+			f.lead(a)
 		}
-		f.transport.CloseIdleConnections()
-		f.last = server{address: address, epoch: epoch}
-		f.last.gone, f.last.replace = context.WithCancel(context.Background())
-		f.active = &f.last
 	}
 	f.changed.Send()
+}
+
+// lead sets the owner of some ranges.
+//
+// Preconditions: f.mu is held.
+func (f *Forwarder) lead(a Server) {
+	s := &server{address: a.Address, epoch: a.Epoch, ranges: a.Ranges}
+	if known := f.last[a.Ranges.First()]; known != nil && known.address == s.address && known.epoch == s.epoch && known.ranges == s.ranges {
+		s = known
+	} else {
+		s.gone, s.replace = context.WithCancel(context.Background())
+	}
+	for n := range sandbox.RangeCount {
+		if !a.Ranges.HasRange(n) {
+			continue
+		}
+		if before := f.last[n]; before != nil && before != s {
+			before.replace()
+			f.transport.CloseIdleConnections()
+		}
+		f.active[n], f.last[n] = s, s
+	}
 }
 
 // Close ends the waits of requests. Requests that the active server has go on.
@@ -121,16 +147,34 @@ func (f *Forwarder) Close() {
 	f.transport.CloseIdleConnections()
 }
 
-// server returns the active server, nil for none, and a channel that is closed when it changes.
-func (f *Forwarder) server() (*server, <-chan struct{}) {
+// anywhere is the range of requests that every server can answer.
+const anywhere = -1
+
+// server returns the active server of a range, or for [anywhere] each active server in its turn, without the servers that a request could not reach unless there is no other. It returns nil for none, and
+// a channel that is closed when the servers change.
+func (f *Forwarder) server(part int, without []*server) (*server, <-chan struct{}) {
 	changed := f.changed.Wait()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.active == nil {
+	if part != anywhere {
+		return f.active[part], changed
+	}
+	var all []*server
+	for n, s := range f.active {
+		if s != nil && s.ranges.First() == n {
+			all = append(all, s)
+		}
+	}
+	if len(all) == 0 {
 		return nil, changed
 	}
-	s := *f.active
-	return &s, changed
+	f.turn++
+	for i := range all {
+		if s := all[(f.turn+i)%len(all)]; !slices.Contains(without, s) {
+			return s, changed
+		}
+	}
+	return all[f.turn%len(all)], changed
 }
 
 // begin counts a request. Errors: Unavailable when there are too many.
@@ -218,9 +262,9 @@ func (f *Forwarder) wait(ctx context.Context, until time.Time, changed <-chan st
 	return nil
 }
 
-// Check returns nil if requests can be forwarded: the active server answers, or did a short time ago, while requests wait for the next.
+// Check returns nil if requests can be forwarded: an active server answers, or did a short time ago, while requests wait for the next.
 func (f *Forwarder) Check(ctx context.Context) error {
-	err := f.ask(ctx)
+	err := f.askAny(ctx)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err == nil {
@@ -232,12 +276,27 @@ func (f *Forwarder) Check(ctx context.Context) error {
 	return err
 }
 
-// ask asks the active server whether it lives.
-func (f *Forwarder) ask(ctx context.Context) error {
-	s, _ := f.server()
-	if s == nil {
-		return errors.New("no server is active")
+// askAny asks the active servers whether they live, until one answers.
+func (f *Forwarder) askAny(ctx context.Context) error {
+	var tried []*server
+	var err error
+	for {
+		s, _ := f.server(anywhere, tried)
+		switch {
+		case s == nil:
+			return errors.New("no server is active")
+		case slices.Contains(tried, s): // all are
+			return err
+		}
+		if err = f.ask(ctx, s); err == nil {
+			return nil
+		}
+		tried = append(tried, s)
 	}
+}
+
+// ask asks an active server whether it lives.
+func (f *Forwarder) ask(ctx context.Context, s *server) error {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+s.address+"/healthz", nil)

@@ -28,6 +28,11 @@ type standby struct {
 	url string
 }
 
+// lead tells that a server works on all sandboxes.
+func (s standby) lead(address string, epoch int64) {
+	s.Lead(Server{Ranges: sandbox.AllRanges, Address: address, Epoch: epoch})
+}
+
 func newStandby(t *testing.T) standby {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -83,7 +88,7 @@ func request(t *testing.T, method, url, body string, headers ...string) (*http.R
 func TestRequestAsItCame(t *testing.T) {
 	s := newStandby(t)
 	got := make(chan *http.Request, 1)
-	s.Lead(active(t, func(w http.ResponseWriter, r *http.Request) {
+	s.lead(active(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		got <- r
 		w.Header().Set("X-Request-Id", "of the active server")
@@ -127,7 +132,7 @@ func TestAcceptNeedsTheClient(t *testing.T) {
 // TestWait checks that a request waits for an active server with its body.
 func TestWait(t *testing.T) {
 	s := newStandby(t)
-	s.Lead("127.0.0.1:1", 1) // nothing listens there, as after a crash
+	s.lead("127.0.0.1:1", 1) // nothing listens there, as after a crash
 	answered := make(chan string, 1)
 	go func() {
 		_, body := request(t, "PUT", s.url, strings.Repeat("x", 1<<20))
@@ -138,8 +143,8 @@ func TestWait(t *testing.T) {
 		waits = s.waits
 		s.mu.Unlock()
 	}
-	s.Lead("", 0)
-	s.Lead(active(t, func(w http.ResponseWriter, r *http.Request) {
+	s.Lead()
+	s.lead(active(t, func(w http.ResponseWriter, r *http.Request) {
 		n, _ := io.Copy(io.Discard, r.Body)
 		_, _ = fmt.Fprint(w, n)
 	}), 2)
@@ -228,7 +233,7 @@ func TestSentOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newStandby(t)
 			var executed atomic.Int32
-			s.Lead(active(t, func(_ http.ResponseWriter, r *http.Request) {
+			s.lead(active(t, func(_ http.ResponseWriter, r *http.Request) {
 				if r.URL.Path == "/first" {
 					return
 				}
@@ -278,7 +283,7 @@ func TestReplaced(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	})
-	s.Lead(lost, 1)
+	s.lead(lost, 1)
 	resp, err := http.Get(s.url)
 	if err != nil {
 		t.Fatal(err)
@@ -298,9 +303,9 @@ func TestReplaced(t *testing.T) {
 	if _, text, err := c.Read(t.Context()); err != nil || string(text) != "echo" {
 		t.Fatalf("the WebSocket answers %q, %v", text, err)
 	}
-	s.Lead(lost, 1) // as a poll says it again
-	s.Lead("", 1)
-	s.Lead(lost, 2) // it has started again
+	s.lead(lost, 1) // as a poll says it again
+	s.Lead()
+	s.lead(lost, 2) // it has started again
 	if _, err := resp.Body.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("the stream ends with %v", err)
 	}
@@ -312,7 +317,7 @@ func TestReplaced(t *testing.T) {
 // TestHTTP2 checks that the body and the answer of a request by HTTP/2 are under way at the same time.
 func TestHTTP2(t *testing.T) {
 	s := newStandby(t)
-	s.Lead(active(t, func(w http.ResponseWriter, r *http.Request) {
+	s.lead(active(t, func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
 		_ = control.EnableFullDuplex()
 		_, _ = io.Copy(writer(func(p []byte) (int, error) {
@@ -364,7 +369,7 @@ func (w writer) Write(p []byte) (int, error) { return w(p) }
 // TestPermitted checks that a standby answers itself if the active server permits it.
 func TestPermitted(t *testing.T) {
 	s := newStandby(t)
-	s.Lead(active(t, func(w http.ResponseWriter, r *http.Request) {
+	s.lead(active(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") == "" {
 			edge.Error(w, r, sandbox.Errorf(sandbox.Forbidden, "no"))
 			return
@@ -387,11 +392,11 @@ func TestCheck(t *testing.T) {
 	if err := s.Check(t.Context()); err == nil {
 		t.Error("a standby without an active server can forward requests")
 	}
-	s.Lead(active(t, func(http.ResponseWriter, *http.Request) {}), 1)
+	s.lead(active(t, func(http.ResponseWriter, *http.Request) {}), 1)
 	if err := s.Check(t.Context()); err != nil {
 		t.Error(err)
 	}
-	s.Lead("", 1)
+	s.Lead()
 	if err := s.Check(t.Context()); err != nil {
 		t.Errorf("a short time after the server has ended: %v", err)
 	}

@@ -6,6 +6,7 @@ import "github.com/prometheus/client_golang/prometheus"
 type counters struct {
 	under, waiting prometheus.GaugeFunc
 	refused, lost  prometheus.Counter
+	late           prometheus.Counter
 }
 
 func newCounters(f *Forwarder) *counters {
@@ -21,12 +22,13 @@ func newCounters(f *Forwarder) *counters {
 		waiting: gauge("modbox_forward_waiting_requests", "Requests to a standby that wait for an active server.", &f.waits),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{Name: "modbox_forward_refused_total", Help: "Requests to a standby that were refused, because there were too many or no server was active for too long."}),
 		lost:    prometheus.NewCounter(prometheus.CounterOpts{Name: "modbox_forward_lost_total", Help: "Requests to a standby whose connection to the active server was lost before it answered."}),
+		late:    prometheus.NewCounter(prometheus.CounterOpts{Name: "modbox_forward_found_total", Help: "Requests that an active server forwarded to another after it had found that this works on their sandbox."}),
 	}
 }
 
 // Collectors returns the metrics of the forwarder.
 func (f *Forwarder) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{f.metrics.under, f.metrics.waiting, f.metrics.refused, f.metrics.lost}
+	return []prometheus.Collector{f.metrics.under, f.metrics.waiting, f.metrics.refused, f.metrics.lost, f.metrics.late}
 }
 
 // Role returns the metric of the role of a server.

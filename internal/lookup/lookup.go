@@ -84,9 +84,13 @@ func (f *Finder[E]) ByLabel(label string) (sandbox.Sandbox, bool) {
 	return sandbox.Sandbox{}, false
 }
 
-// EndedByLabel returns the ended sandbox with that host label. Errors: NotFound.
+// EndedByLabel returns the ended sandbox with that host label. Errors: NotFound; Unavailable for a live sandbox that another server works on.
 func (f *Finder[E]) EndedByLabel(ctx context.Context, label string) (sandbox.Sandbox, error) {
-	return f.store.SandboxByLabel(ctx, label)
+	sb, err := f.store.SandboxByLabel(ctx, label)
+	if err == nil && !sb.State.Ended() && !f.store.Owns(sb.ID) {
+		return sandbox.Sandbox{}, sandbox.NewElsewhere(sb.ID)
+	}
+	return sb, err
 }
 
 // Events returns a page of a sandbox's events. Errors: NotFound; Invalid, naming limit or cursor.
@@ -333,7 +337,7 @@ func (f *Finder[E]) EntryByID(ctx context.Context, id sandbox.ID) (none E, _ san
 				return none, sb, err
 			}
 			if !f.store.Owns(id) { // the other server has its box and its state
-				return none, sandbox.Sandbox{}, sandbox.Errorf(sandbox.Unavailable, "another server works on sandbox %s; try again", id)
+				return none, sandbox.Sandbox{}, sandbox.NewElsewhere(id)
 			}
 			if e := f.adopter.AdoptLost(sb); e != none {
 				return live(e)

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/modbox/modbox/internal/access"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -91,6 +92,9 @@ func (p *Proxy) answerError(w http.ResponseWriter, r *http.Request, err error) {
 // writeError answers in HTML to clients that accept it, else in JSON; a [Direct] request by its own
 // function.
 func (p *Proxy) writeError(w http.ResponseWriter, r *http.Request, err error) {
+	if e := (sandbox.Elsewhere{}); errors.As(err, &e) {
+		access.FromContext(r.Context()).SetElsewhere(e.Range)
+	}
 	if fail, ok := r.Context().Value(failKey{}).(func(http.ResponseWriter, *http.Request, error)); ok {
 		fail(w, r, err)
 		return

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 )
 
 // Shard is a part of all sandboxes. A sandbox stays in its shard, which is the last byte of its ID: of a new ID that is random.
@@ -99,7 +100,26 @@ func (o *Ownership) Check(id ID) error {
 	if o.Ranges().Has(id) {
 		return nil
 	}
-	return Errorf(Unavailable, "another server works on the sandboxes of shard %d; try again", id.Shard())
+	return NewElsewhere(id)
+}
+
+// elsewhereRetry is the time after which a caller tries again: a takeover takes some seconds.
+const elsewhereRetry = 2 * time.Second
+
+// Elsewhere is the reason of errors about sandboxes that another server works on.
+type Elsewhere struct {
+	// Range is the range of the shard of the sandbox.
+	Range int
+}
+
+// Error implements error.
+func (e Elsewhere) Error() string { return fmt.Sprintf("range %x is another server's", e.Range) }
+
+// NewElsewhere returns an error of code [Unavailable] with the reason [Elsewhere].
+func NewElsewhere(id ID) *Error {
+	err := Wrap(Unavailable, Elsewhere{id.Shard().Range()}, "another server works on sandbox %s; try again", id)
+	err.RetryAfter = elsewhereRetry
+	return err
 }
 
 // NewID returns a new ID in a shard of the server.

@@ -70,11 +70,7 @@ func follow(ctx context.Context, cfg config.Config, listening net.Addr, version 
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var following sync.WaitGroup
 	following.Go(func() {
-		database.Follow(ctx, at.Postgres, func(list []database.Active) {
-			a := primary(list)
-			log.Info("the active server", "address", cmp.Or(a.Address, "none"), "epoch", a.Epoch)
-			f.forwarder.Lead(a.Address, a.Epoch)
-		}, log)
+		database.Follow(ctx, at.Postgres, func(list []database.Active) { f.lead(list, log) }, log)
 	})
 	cu.Add(func() {
 		cancel()
@@ -83,14 +79,27 @@ func follow(ctx context.Context, cfg config.Config, listening net.Addr, version 
 	return f, nil
 }
 
-// primary returns the server of the first range of shards; the zero value for none.
-func primary(list []database.Active) database.Active {
+// lead tells the forwarder the active servers.
+func (f *follower) lead(list []database.Active, log *slog.Logger) {
+	var all []forward.Server
 	for _, a := range list {
-		if a.Ranges.HasRange(0) {
-			return a
+		if a.Address != "" {
+			log.Info("an active server", "address", a.Address, "epoch", a.Epoch, "ranges", a.Ranges.Digits())
+			all = append(all, forward.Server{Ranges: a.Ranges, Address: a.Address, Epoch: a.Epoch})
 		}
 	}
-	return database.Active{}
+	if len(all) == 0 {
+		log.Info("no server is active")
+	}
+	f.forwarder.Lead(all...)
+}
+
+// others returns the way to the other active servers; nil if there is one active server.
+func (m *meanwhile) others(cfg config.Config) *forward.Forwarder {
+	if m == nil || m.follower == nil || cfg.Replica.Active <= 1 {
+		return nil
+	}
+	return m.follower.forwarder
 }
 
 // caller returns the client for which a request counts, behind the proxies of the operator.
@@ -190,6 +199,9 @@ func (p *parts) lead(cfg config.Config, front http.Handler, shell *sshListener, 
 		return &leader{}
 	}
 	p.metrics.MustRegister(forward.Role(true))
+	if p.others != nil {
+		p.metrics.MustRegister(p.others.Collectors()...)
+	}
 	at := database.Active{Ranges: p.store.Ranges(), Address: cfg.Replica.At(p.workers.Addr()), Epoch: p.generation}
 	h := httpServer(forward.Accept(front), clients, log)
 	h.ReadHeaderTimeout = idleTimeout // standbys close connections that they do not use, and earlier

@@ -32,6 +32,7 @@ import (
 	"github.com/modbox/modbox/internal/driver/fleet"
 	"github.com/modbox/modbox/internal/driver/gvisor/platform"
 	"github.com/modbox/modbox/internal/egress"
+	"github.com/modbox/modbox/internal/forward"
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/imagearchive"
 	"github.com/modbox/modbox/internal/lifecycle"
@@ -109,7 +110,9 @@ type parts struct {
 	driver       driver.Driver
 	fleet        *fleet.Driver    // the driver, if workers run the sandboxes; else nil
 	workers      *worker.Listener // of the fleet
-	machine      capacity.Machine
+	// others has other active servers answer requests about their sandboxes; nil if there is one active server.
+	others  *forward.Forwarder
+	machine capacity.Machine
 	// platform is gVisor's platform of new sandboxes.
 	platform platform.Choice
 	metrics  *prometheus.Registry
@@ -143,6 +146,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 		return nil, err
 	}
 	defer meanwhile.pass() // Run answers what comes later
+	p.others = meanwhile.others(cfg)
 	if p.urls, err = proxy.NewURLs(publicURL(cfg, l.Addr()), cfg.Domain); err != nil {
 		return nil, err
 	}
@@ -405,6 +409,7 @@ func (p *parts) front(cfg config.Config, clients *conns.Tracker, shell sshaccess
 		front.Requests.Access = log
 	}
 	front.MCP.Version = p.version
+	front.Others = p.others
 	return p.Handler(v1, front)
 }
 

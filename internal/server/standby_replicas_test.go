@@ -140,7 +140,7 @@ func TestReplicasOnPostgres(t *testing.T) {
 	}
 	change(freeAddress(t), 0)
 	answered := make(chan error, 1)
-	b.until("b follows the row", func() bool { return strings.Count(b.logged(), "the active server") >= 2 })
+	b.until("b follows the row", func() bool { return strings.Count(b.logged(), "an active server") >= 2 })
 	go func() {
 		_, err := b.client().Sandboxes.Get(t.Context(), "none")
 		answered <- err

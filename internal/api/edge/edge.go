@@ -150,6 +150,9 @@ func LogBroken(ctx context.Context, err error) {
 // error of a handler goes through here exactly once.
 func Log(ctx context.Context, err error) {
 	audit.FromContext(ctx).Fail(sandbox.CodeOf(err))
+	if e := (sandbox.Elsewhere{}); errors.As(err, &e) {
+		access.FromContext(ctx).SetElsewhere(e.Range)
+	}
 	if sandbox.CodeOf(err) != sandbox.Internal {
 		return
 	}

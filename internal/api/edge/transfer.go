@@ -127,9 +127,20 @@ func (t *transfer) WriteHeader(status int) {
 			t.status = status
 		}
 		t.started = true
+		if status >= http.StatusOK && t.breaksOff() {
+			t.Header().Set("Connection", "close")
+		}
 		t.leaveBody()
 	}
 	t.ResponseWriter.WriteHeader(status)
+}
+
+// breaksOff reports whether an answer begins before the end of a body that is read while it is written. net/http looks for the end of such a
+// body after the request, and then panics at the next request of the connection, or takes the rest of the body for it.
+func (t *transfer) breaksOff() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.http1 && t.duplex && !t.done
 }
 
 // leaveBody bounds how long net/http waits for a body that nobody reads before it

@@ -275,3 +275,29 @@ func TestOwnDeadlines(t *testing.T) {
 		}
 	})
 }
+
+// TestAnswerBeforeTheBodyEnds checks that a connection ends with the answer if this has begun before the end of a body that is read meanwhile: net/http cannot
+// find the next request.
+func TestAnswerBeforeTheBodyEnds(t *testing.T) {
+	s := httptest.NewServer(edge.Wrap(slog.New(slog.DiscardHandler), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/plain" {
+			_ = http.NewResponseController(w).EnableFullDuplex()
+		}
+		if r.URL.Path == "/read" {
+			_, _ = io.ReadAll(r.Body)
+		}
+		_, _ = io.WriteString(w, "answer")
+	})))
+	defer s.Close()
+	for path, closes := range map[string]bool{"/plain": false, "/read": false, "/unread": true} {
+		resp, err := http.Post(s.URL+path, "text/plain", strings.NewReader("text"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil || string(body) != "answer" || resp.Close != closes {
+			t.Errorf("%s: %q, %v, the connection ends: %v", path, body, err, resp.Close)
+		}
+	}
+}

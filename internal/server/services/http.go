@@ -15,6 +15,7 @@ import (
 	"github.com/modbox/modbox/internal/dialect/e2b/interpreter"
 	"github.com/modbox/modbox/internal/dialect/modbox"
 	"github.com/modbox/modbox/internal/driver/fleet"
+	"github.com/modbox/modbox/internal/forward"
 	"github.com/modbox/modbox/internal/mcphttp"
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -57,6 +58,8 @@ type Edge struct {
 	TrustedProxies []netip.Prefix
 	// MCP bounds MCP sessions; URL and Origins are set by [Services.Handler].
 	MCP mcphttp.Config
+	// Others has other servers answer requests about their sandboxes; nil for a server that works on all sandboxes.
+	Others *forward.Forwarder
 }
 
 // Front is the handler of all requests. Make it with [Services.Handler].
@@ -94,7 +97,7 @@ func (s *Services) Handler(v1 http.Handler, cfg Edge) (*Front, error) {
 	inner := cfg.Requests
 	inner.Admission = nil // the request of the session counts
 	cfg.MCP.URL, cfg.MCP.Origins = s.urls.Server(), cfg.Origins
-	sessions := mcphttp.New(cfg.MCP, inner.Wrap(v1), s.ports.Logger)
+	sessions := mcphttp.New(cfg.MCP, inner.Wrap(s.elsewhere(cfg, v1)), s.ports.Logger)
 	mux := s.Auth.NewMux(s.Audit)
 	// The requests that a session makes are recorded.
 	mux.Handle(mcphttp.Path, auth.Rule{Needs: auth.SignedIn, Action: auth.NotRecorded, Fail: edge.Error}, sessions)
@@ -121,8 +124,20 @@ func (s *Services) Handler(v1 http.Handler, cfg Edge) (*Front, error) {
 		}
 		all = pages.Wrap(all)
 	}
+	front := auth.Forwarded(cfg.TrustedProxies, cfg.Requests.Wrap(s.elsewhere(cfg, all)))
+	if cfg.Others != nil {
+		front = forward.Arrive(front)
+	}
 	return &Front{
-		Handler:  auth.Forwarded(cfg.TrustedProxies, cfg.Requests.Wrap(all)),
+		Handler:  front,
 		sessions: sessions, proxy: p, envd: inside, gateway: e2bs,
 	}, nil
+}
+
+// elsewhere has other servers answer the requests to h about their sandboxes.
+func (s *Services) elsewhere(cfg Edge, h http.Handler) http.Handler {
+	if cfg.Others == nil {
+		return h
+	}
+	return cfg.Others.Late(s.ports.Store.Owner(), h)
 }
