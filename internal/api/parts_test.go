@@ -7,7 +7,9 @@ import (
 	"net/http"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/api/apitest"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/quota"
@@ -121,6 +123,44 @@ func TestWorkOfOtherParts(t *testing.T) {
 			}
 			if got := interrupted(other); got != want {
 				t.Errorf("after the next server of part %d, %d operations of part %d are interrupted, want %d", n, got, other, want)
+			}
+		}
+	}
+}
+
+// TestDeletionOfAWorkspaceOnParts: a workspace with sandboxes at several servers is emptied, whichever server has the request.
+func TestDeletionOfAWorkspaceOnParts(t *testing.T) {
+	parts := apitest.NewParts(t, 2)
+	for n, s := range parts {
+		var ws wire.WorkspaceDetail
+		s.Want(201, "POST", "/v1/workspaces", map[string]any{"name": "gone"}).Into(t, &ws)
+		for _, s := range parts {
+			for i := range 3 {
+				r := s.Request("POST", "/v1/sandboxes", map[string]any{"name": fmt.Sprintf("s%d-%s", i, s.Store.Ranges().Digits()), "wait_seconds": 60})
+				r.Header.Set("X-Workspace-Id", ws.ID)
+				if a := s.Send(r); a.Status != 201 {
+					t.Fatalf("a sandbox in the workspace: %d %s", a.Status, a.Body)
+				}
+			}
+		}
+		s.Want(204, "DELETE", "/v1/workspaces/"+ws.ID, nil)
+		s.Want(404, "GET", "/v1/workspaces/"+ws.ID, nil)
+		live := func() int {
+			p, err := s.Store.Sandboxes.ListSandboxes(t.Context(), sandbox.WorkspaceID(ws.ID), sandbox.Filter{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(p.Items)
+		}
+		for late := time.After(45 * time.Second); ; { // the interval of the background work is longer
+			committed := s.Store.Committed()
+			if live() == 0 {
+				break
+			}
+			select {
+			case <-committed:
+			case <-late:
+				t.Fatalf("%d sandboxes are left of a workspace that server %d deletes", live(), n)
 			}
 		}
 	}

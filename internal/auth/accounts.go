@@ -17,6 +17,8 @@ const (
 	// expired records.
 	tidyEvery = time.Minute
 	tidyTime  = 10 * time.Minute
+	// othersPause is the pause of a deletion that waits for the work of other servers.
+	othersPause = time.Second
 )
 
 // Users stores users and the identities that providers know them by.
@@ -135,8 +137,8 @@ type AccountStore struct {
 
 // Emptier deletes what a workspace owns.
 type Emptier interface {
-	// Empty destroys the sandboxes and snapshots of a workspace. Idempotent.
-	Empty(ctx context.Context, ws sandbox.WorkspaceID) error
+	// Empty destroys the sandboxes and snapshots of a workspace, and reports whether it is empty: other servers may have to do a part. Idempotent.
+	Empty(ctx context.Context, ws sandbox.WorkspaceID) (bool, error)
 }
 
 // Accounts manages users, workspaces with their members, and sign-in. The [Mux] has checked
@@ -157,6 +159,8 @@ type Accounts struct {
 
 // AccountsConfig has the limits of users, and a hook for sign-ins.
 type AccountsConfig struct {
+	// Owner has the shards of the server, of several with the same accounts; nil for all.
+	Owner *sandbox.Ownership
 	// MaxWorkspaces is how many workspaces a user may create; 0 means no limit. It does not apply
 	// to administrators.
 	MaxWorkspaces int
@@ -182,16 +186,32 @@ func (c *Accounts) Start(ctx context.Context) {
 	c.done.Go(func() {
 		tick := time.NewTicker(tidyEvery)
 		defer tick.Stop()
+		c.deleteExpired(ctx)
 		for {
-			c.tidy(ctx)
+			changed := c.deletedElsewhere() // before the look at the store
+			var again <-chan time.Time
+			if c.finishDeletions(ctx) {
+				again = time.After(othersPause)
+			}
 			select {
 			case <-ctx.Done():
 				return
 			case <-tick.C:
+				c.deleteExpired(ctx)
 			case <-c.tidying:
+			case <-changed:
+			case <-again:
 			}
 		}
 	})
+}
+
+// deletedElsewhere returns a channel that is closed after another server has begun to delete a workspace; nil if there are no other servers.
+func (c *Accounts) deletedElsewhere() <-chan struct{} {
+	if c.cfg.Owner.Ranges() == sandbox.AllRanges {
+		return nil
+	}
+	return c.auth.Changed() // the deletion of a workspace begins with the rights of its members
 }
 
 // Close ends the background work. The next Start resumes unfinished deletions.
@@ -201,26 +221,33 @@ func (c *Accounts) Close() {
 	c.attempts.close()
 }
 
-// tidy removes expired records and finishes deletions.
-func (c *Accounts) tidy(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, tidyTime)
-	defer cancel()
-	failed := func(what string, err error) {
-		if err != nil && ctx.Err() == nil {
-			c.log.Error("background cleanup failed; it will be retried", "step", what, "error", err)
-		}
-	}
-	failed("forget expired sessions", c.store.SignIns.DeleteExpired(ctx, time.Now()))
-	list, err := c.store.Workspaces.DeletingWorkspaces(ctx)
-	failed("list workspaces to delete", err)
-	for _, ws := range list {
-		failed(fmt.Sprintf("delete workspace %s", ws), c.finishDeleting(ctx, ws))
+// failed logs an error of the background work.
+func (c *Accounts) failed(ctx context.Context, what string, err error) {
+	if err != nil && ctx.Err() == nil {
+		c.log.Error("background cleanup failed; it will be retried", "step", what, "error", err)
 	}
 }
 
-func (c *Accounts) finishDeleting(ctx context.Context, ws sandbox.WorkspaceID) error {
-	if err := c.emptier.Empty(ctx, ws); err != nil {
-		return err
+// deleteExpired removes expired records.
+func (c *Accounts) deleteExpired(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, tidyTime)
+	defer cancel()
+	c.failed(ctx, "forget expired sessions", c.store.SignIns.DeleteExpired(ctx, time.Now()))
+}
+
+// finishDeletions goes on with deletions of workspaces, and reports whether one of them waits for the work of other servers.
+func (c *Accounts) finishDeletions(ctx context.Context) (waits bool) {
+	ctx, cancel := context.WithTimeout(ctx, tidyTime)
+	defer cancel()
+	list, err := c.store.Workspaces.DeletingWorkspaces(ctx)
+	c.failed(ctx, "list workspaces to delete", err)
+	for _, ws := range list {
+		empty, err := c.emptier.Empty(ctx, ws)
+		if empty {
+			err = c.store.Workspaces.DeleteWorkspace(ctx, ws)
+		}
+		waits = waits || !empty && err == nil
+		c.failed(ctx, fmt.Sprintf("delete workspace %s", ws), err)
 	}
-	return c.store.Workspaces.DeleteWorkspace(ctx, ws)
+	return waits && c.cfg.Owner.Primary()
 }

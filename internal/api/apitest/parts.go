@@ -1,8 +1,12 @@
 package apitest
 
 import (
+	"context"
+	"log/slog"
 	"path/filepath"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/secret"
@@ -28,10 +32,22 @@ func NewParts(t testing.TB, n int) []*Server {
 	var list []*Server
 	for _, p.ranges = range sandbox.Parts(n) {
 		s := newServer(t, options{part: p})
+		s.watchRights()
 		p.token = s.Token
 		list = append(list, s)
 	}
 	return list
+}
+
+// watchRights makes the server notice changes of rights by the others, until the test ends.
+func (s *Server) watchRights() {
+	ctx, cancel := context.WithCancel(context.Background())
+	var watching sync.WaitGroup
+	watching.Go(func() { s.Store.WatchRights(ctx, time.Minute, s.Auth.Recheck, slog.New(slog.DiscardHandler)) })
+	s.T.Cleanup(func() {
+		cancel()
+		watching.Wait()
+	})
 }
 
 func (p *part) openStore(t testing.TB, keys *secret.Keys) *store.Store {

@@ -168,7 +168,8 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 		Builder: s.Builder, Images: ports.Installed, Quotas: s.Lifecycle.Quotas(), Uploads: uploads, Work: s.Lifecycle.Work(),
 		SpoolDir: cfg.Lifecycle.SpoolDir, Network: func() bool { return s.Lifecycle.Networks().Offered() == nil }, Logger: ports.Logger,
 	})
-	emptier := teardown.New(s.Lifecycle, s.Lifecycle.Snapshots(), ports.Installed)
+	cfg.Accounts.Owner = st.Owner()
+	emptier := teardown.New(st.Owner(), s.Lifecycle, s.Lifecycle.Snapshots(), ports.Installed)
 	if s.Accounts, err = auth.NewAccounts(cfg.Accounts, auth.AccountStore{
 		Users: st.Users, Workspaces: st.Workspaces, Members: st.Members, SignIns: st.Sessions, Invitations: st.Invitations, Identities: st.Users,
 	}, s.Auth, emptier, ports.Logger); err != nil {
