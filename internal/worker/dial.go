@@ -13,9 +13,9 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -55,9 +55,12 @@ type Dialer struct {
 	token     token
 	log       *slog.Logger
 
-	at   atomic.Int64 // the address to try first, modulo their number
 	mu   sync.Mutex
 	cert *tls.Certificate // guarded by mu; nil before the first join
+
+	atMu sync.Mutex
+	at   string // guarded by atMu; the address that had the last connection
+	past bool   // guarded by atMu; other addresses are tried before it
 }
 
 // NewDialer returns the dialer of a worker for the control plane at one of the addresses, each a host with a port. tokenText is the
@@ -95,19 +98,73 @@ func (d *Dialer) Run(ctx context.Context, serve func(ctx context.Context, conn n
 	}))
 }
 
-// once makes a connection and serves it until it ends. The next call tries another address first: a server that the worker refuses
-// may go on listening.
+// once makes a connection and serves it until it ends. If the server refuses the worker, once tries the next address. The next call tries another address
+// first.
 func (d *Dialer) once(ctx context.Context, serve func(ctx context.Context, conn net.Conn) error) error {
-	defer d.at.Add(1)
 	cert, err := d.certificate(ctx)
 	if err != nil {
+		d.leaveAt()
 		return err
 	}
-	conn, err := d.dial(ctx, protocolConnect, *cert)
-	if err != nil {
-		return err
+	var errs []error
+	for _, address := range d.order(ctx) {
+		conn, err := d.dialAddress(ctx, address, protocolConnect, *cert)
+		if err == nil {
+			d.stayAt(address)
+			began := time.Now()
+			err = serve(ctx, conn)
+			d.leaveAt()
+			if err == nil || ctx.Err() != nil || time.Since(began) > refuseLife {
+				return err
+			}
+		}
+		errs = append(errs, err)
 	}
-	return serve(ctx, conn)
+	return errors.Join(errs...)
+}
+
+// refuseLife is longer than a connection lasts whose server refuses the worker.
+const refuseLife = 5 * time.Second
+
+// stayAt notes the address of a connection.
+func (d *Dialer) stayAt(address string) {
+	d.atMu.Lock()
+	defer d.atMu.Unlock()
+	d.at, d.past = address, false
+}
+
+// leaveAt has other addresses tried before the address of the last connection.
+func (d *Dialer) leaveAt() {
+	d.atMu.Lock()
+	defer d.atMu.Unlock()
+	d.past = true
+}
+
+// order returns the addresses, with each address of a DNS name, in the order in which they are to be tried.
+func (d *Dialer) order(ctx context.Context) []string {
+	ctx, cancel := context.WithTimeout(ctx, greetTimeout)
+	defer cancel()
+	var list []string
+	for _, address := range d.addresses {
+		host, port, _ := net.SplitHostPort(address) // NewDialer has done so
+		found, err := net.DefaultResolver.LookupHost(ctx, host)
+		if err != nil { // the dial says why
+			found = []string{host}
+		}
+		slices.Sort(found) // name servers change the order
+		for _, host := range found {
+			list = append(list, net.JoinHostPort(host, port))
+		}
+	}
+	d.atMu.Lock()
+	defer d.atMu.Unlock()
+	if i := slices.Index(list, d.at); i >= 0 {
+		if d.past {
+			i++
+		}
+		list = slices.Concat(list[i:], list[:i])
+	}
+	return list
 }
 
 // certificate returns the certificate of the worker, after a join if it has none or an old one.
@@ -129,7 +186,20 @@ func (d *Dialer) Leave(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	conn, err := d.dial(ctx, protocolLeave, *cert)
+	var errs []error
+	for _, address := range d.order(ctx) { // first the server that has the worker
+		err := d.leaveBy(ctx, address, *cert)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// leaveBy is Leave for the server at an address.
+func (d *Dialer) leaveBy(ctx context.Context, address string, cert tls.Certificate) error {
+	conn, err := d.dialAddress(ctx, address, protocolLeave, cert)
 	if err != nil {
 		return err
 	}
@@ -148,13 +218,13 @@ func (d *Dialer) Leave(ctx context.Context) error {
 // dial makes a connection to the control plane at the first address that has it, which proves that it has the authority of the token.
 func (d *Dialer) dial(ctx context.Context, protocol string, certs ...tls.Certificate) (*tls.Conn, error) {
 	var errs []error
-	for range d.addresses {
-		conn, err := d.dialAddress(ctx, d.addresses[int(d.at.Load())%len(d.addresses)], protocol, certs...)
+	for _, address := range d.order(ctx) {
+		conn, err := d.dialAddress(ctx, address, protocol, certs...)
 		if err == nil {
+			d.stayAt(address)
 			return conn, nil
 		}
 		errs = append(errs, err)
-		d.at.Add(1)
 	}
 	return nil, errors.Join(errs...)
 }

@@ -229,6 +229,50 @@ func TestSeveralAddresses(t *testing.T) {
 	}
 }
 
+// TestRefusedByOthers checks that a worker goes on to the next address when a server with its authority refuses it, for its sandboxes and when it leaves.
+func TestRefusedByOthers(t *testing.T) {
+	c := newControl(t)
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := 0
+	other := Listen(plain, c.authority, Uses{
+		Check: func(Identity) error { return nil },
+		Attach: func(_ context.Context, _ Identity, conn net.Conn) error {
+			refused++
+			_ = conn.Close()
+			return ErrElsewhere
+		},
+		Leave: func(context.Context, Identity) error { return ErrElsewhere },
+	}, slog.New(slog.DiscardHandler))
+	d := c.dialer(t, c.token)
+	_, port, _ := net.SplitHostPort(other.Addr().String())
+	d.addresses = []string{"localhost:" + port, c.Addr().String()}
+	for n := range 2 {
+		if err := d.once(t.Context(), echoes); err != nil {
+			t.Fatalf("connect: %v", err)
+		}
+		if <-c.attached; n == 0 {
+			d.leaveAt() // no address is tried before the first again
+			d.at = ""
+		}
+	}
+	left := false
+	c.leave = func(context.Context, Identity) error {
+		left = true
+		return nil
+	}
+	d.at = ""
+	if err := d.Leave(t.Context()); err != nil || !left {
+		t.Errorf("Leave() = %v", err)
+	}
+	_ = other.Close()
+	if refused != 2 {
+		t.Errorf("the other server has refused %d times, want 2", refused)
+	}
+}
+
 // TestSilentClients checks that clients that say nothing do not keep workers away for ever.
 func TestSilentClients(t *testing.T) {
 	c := newControl(t)
