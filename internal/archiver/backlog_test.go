@@ -55,7 +55,7 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	f := &fixture{t: t, work: background.New(), begun: make(chan upload, 100), finish: make(chan struct{}, 100), copied: map[sandbox.CheckpointID]int{}}
 	f.cfg = Config{URL: "file://" + filepath.Join(t.TempDir(), "bucket"), Grace: time.Hour, After: time.Minute, Installation: "i"}
-	saved, err := checkpoint.Open(filepath.Join(t.TempDir(), "saved"), f, nil, slog.New(slog.DiscardHandler))
+	saved, err := checkpoint.Open(filepath.Join(t.TempDir(), "saved"), nil, f, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

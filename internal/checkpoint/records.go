@@ -119,13 +119,17 @@ func (s *Store) Forget(ctx context.Context, c sandbox.Checkpoint) {
 	s.DiscardOrLog(ctx, c.Sandbox, c.ID)
 }
 
-// RemoveBegun removes the checkpoints that the previous server was making when it ended.
+// RemoveBegun removes the checkpoints that the previous server was making when it ended. Checkpoints of sandboxes of other servers stay: these
+// servers may be making them.
 func (s *Store) RemoveBegun(ctx context.Context) error {
 	list, err := s.records.Begun(ctx)
 	if err != nil {
 		return fmt.Errorf("list unfinished checkpoints: %w", err)
 	}
 	for _, c := range list {
+		if !s.owner.Owns(c.Sandbox) {
+			continue
+		}
 		s.DiscardOrLog(ctx, c.Sandbox, c.ID)
 	}
 	return nil

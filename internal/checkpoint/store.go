@@ -34,8 +34,12 @@ const (
 // Store is the directory of all saved states: dir/<sandbox>/<checkpoint> is a checkpoint of a
 // sandbox, dir/forks/<checkpoint> a state from which children are being made. A state appears under
 // its name only when it is complete; all other names are garbage.
+//
+// Servers that each own a part of the sandboxes share the directory. The directories of sandboxes and their checkpoints belong to
+// the owner of the sandbox, and each server has the states of its forks in a directory of its own, dir/forks/<part>.
 type Store struct {
 	dir     string
+	owner   *sandbox.Ownership
 	driver  driver.Checkpointer // nil when the driver cannot save
 	records Records
 	log     *slog.Logger
@@ -44,14 +48,14 @@ type Store struct {
 	forks map[string]bool // in use; guarded by mu
 }
 
-// Open makes the directory and returns its store. Without dir, or a driver that can save, nothing
-// can be saved.
-func Open(dir string, d driver.Driver, records Records, log *slog.Logger) (*Store, error) {
-	s := &Store{dir: dir, records: records, log: log, forks: map[string]bool{}}
+// Open makes the directory and returns its store for the owner of sandboxes; nil owns all. Without dir, or a driver that can save,
+// nothing can be saved.
+func Open(dir string, owner *sandbox.Ownership, d driver.Driver, records Records, log *slog.Logger) (*Store, error) {
+	s := &Store{dir: dir, owner: owner, records: records, log: log, forks: map[string]bool{}}
 	if dir == "" {
 		return s, nil
 	}
-	if err := durable.MkdirAll(filepath.Join(dir, forksDir)); err != nil {
+	if err := durable.MkdirAll(s.forkDir()); err != nil {
 		return nil, fmt.Errorf("checkpoint directory: %w", err)
 	}
 	if c, ok := d.(driver.Checkpointer); ok && d.Capabilities().Checkpoint {
@@ -159,7 +163,7 @@ func (s *Store) MakeOwner(path string) error {
 	if err := os.MkdirAll(owner, 0o700); err != nil {
 		return fmt.Errorf("directory of checkpoints: %w", err)
 	}
-	if owner == filepath.Join(s.dir, forksDir) {
+	if owner == s.forkDir() {
 		return nil // nothing in it outlives the server
 	}
 	if err := durable.Sync(s.dir); err != nil {
@@ -260,7 +264,7 @@ func (s *Store) RemoveAll(id sandbox.ID) error {
 	return os.RemoveAll(filepath.Join(s.dir, string(id)))
 }
 
-// List returns everything in the store, by owner, without the states of forks.
+// List returns everything in the store, by owner, without the states of forks and the sandboxes of other servers.
 func (s *Store) List() (map[sandbox.ID][]string, error) {
 	if s.dir == "" {
 		return nil, nil
@@ -271,7 +275,7 @@ func (s *Store) List() (map[sandbox.ID][]string, error) {
 	}
 	found := map[sandbox.ID][]string{}
 	for _, owner := range owners {
-		if owner.Name() == forksDir {
+		if owner.Name() == forksDir || !s.owner.Owns(sandbox.ID(owner.Name())) {
 			continue
 		}
 		entries, err := os.ReadDir(filepath.Join(s.dir, owner.Name()))
@@ -308,10 +312,11 @@ func (s *Store) CheckFiles(ctx context.Context, id sandbox.ID) error {
 	return err
 }
 
-// Tidy has the driver remove files that no box, and nothing in the store or in quarantine, needs.
+// Tidy has the driver remove files that no box, and nothing in the store or in quarantine, needs. An owner of a part does not know
+// all boxes, and leaves the files to an owner of all.
 func (s *Store) Tidy(d driver.Driver, q *quarantine.Store) error {
 	t, ok := d.(driver.Tidier)
-	if !ok || s.dir == "" {
+	if !ok || s.dir == "" || s.owner.Part() != "" {
 		return nil
 	}
 	owners, err := s.List()
@@ -339,11 +344,14 @@ func (s *Store) RemoveOwner(owner sandbox.ID) {
 	_ = os.Remove(filepath.Join(s.dir, string(owner))) // fails unless it is empty
 }
 
+// forkDir is the directory of the states from which this server makes children.
+func (s *Store) forkDir() string { return filepath.Join(s.dir, forksDir, s.owner.Part()) }
+
 // Fork returns a path for the state that children are made from, or that is sent to an object store, and a function that removes it
 // afterwards.
 func (s *Store) Fork() (path string, release func() error) {
 	name := string(sandbox.NewCheckpointID())
-	path = filepath.Join(s.dir, forksDir, name)
+	path = filepath.Join(s.forkDir(), name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forks[name] = true
@@ -358,23 +366,30 @@ func (s *Store) Fork() (path string, release func() error) {
 }
 
 // SweepForks removes states that no fork or upload uses. Those that are being written have other names, and are removed when nothing is in use.
+// The directories of other servers stay.
 func (s *Store) SweepForks() error {
 	if s.dir == "" {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	dir := filepath.Join(s.dir, forksDir)
-	entries, err := os.ReadDir(dir)
-	if err != nil {
+	err := removeEntries(s.forkDir(), func(name string) bool {
+		_, whole := sandbox.ParseID(name)
+		return !s.forks[name] && (len(s.forks) == 0 || whole)
+	})
+	if s.owner.Part() == "" {
 		return err
 	}
-	var errs []error
+	return errors.Join(err, removeEntries(filepath.Join(s.dir, forksDir), s.owner.Sweeps))
+}
+
+// removeEntries removes the entries of a directory for which remove returns true.
+func removeEntries(dir string, remove func(name string) bool) error {
+	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
-		if _, whole := sandbox.ParseID(e.Name()); s.forks[e.Name()] || len(s.forks) > 0 && !whole {
-			continue
+		if remove(e.Name()) {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
 		}
-		errs = append(errs, os.RemoveAll(filepath.Join(dir, e.Name())))
 	}
-	return errors.Join(errs...)
+	return err
 }

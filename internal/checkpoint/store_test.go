@@ -21,7 +21,7 @@ import (
 // Holes take no space on the disk.
 func TestSizeIsWithoutHoles(t *testing.T) {
 	dir := t.TempDir()
-	s, err := checkpoint.Open(dir, nil, nil, slog.New(slog.DiscardHandler))
+	s, err := checkpoint.Open(dir, nil, nil, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestCheckFilesWithoutTurn(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				calls := 0
 				read := func(ctx context.Context) error { calls++; return tc.read(ctx, calls) }
-				s, err := checkpoint.Open(t.TempDir(), names{read: read}, nil, slog.New(slog.DiscardHandler))
+				s, err := checkpoint.Open(t.TempDir(), nil, names{read: read}, nil, slog.New(slog.DiscardHandler))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -108,7 +108,7 @@ var errShort = sandbox.Errorf(sandbox.Unavailable, "the host is out of resources
 // TestSweepForksBesideForks removes what a killed server left while states are in use, and keeps these states and what is being written.
 func TestSweepForksBesideForks(t *testing.T) {
 	dir := t.TempDir()
-	s, err := checkpoint.Open(dir, nil, nil, slog.New(slog.DiscardHandler))
+	s, err := checkpoint.Open(dir, nil, nil, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ func (noRows) SandboxByID(context.Context, sandbox.ID) (sandbox.Sandbox, error) 
 // TestSweepReadsNoRowsOfEmptyDirectories: each running sandbox that was paused once has an empty directory.
 func TestSweepReadsNoRowsOfEmptyDirectories(t *testing.T) {
 	dir := t.TempDir()
-	s, err := checkpoint.Open(dir, names{}, noRecords{}, slog.New(slog.DiscardHandler))
+	s, err := checkpoint.Open(dir, nil, names{}, noRecords{}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestSweepBesideASave(t *testing.T) {
 	for state, want := range map[sandbox.State]bool{sandbox.Paused: true, sandbox.Running: true, sandbox.Destroyed: false} {
 		t.Run(string(state), func(t *testing.T) {
 			dir := t.TempDir()
-			s, err := checkpoint.Open(dir, names{}, noRecords{}, slog.New(slog.DiscardHandler))
+			s, err := checkpoint.Open(dir, nil, names{}, noRecords{}, slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -16,7 +16,7 @@ import (
 const deleteBatch = 500
 
 // Recover continues executions of an earlier server that have not ended, and ends sandboxes that
-// were created for an execution that has ended.
+// were created for an execution that has ended. It leaves the sandboxes of other servers alone.
 func (s *Service) Recover(ctx context.Context) error {
 	if s.streams == nil {
 		return nil
@@ -26,6 +26,9 @@ func (s *Service) Recover(ctx context.Context) error {
 		return fmt.Errorf("recover executions: %w", err)
 	}
 	for _, e := range live {
+		if !s.owner.Owns(e.Sandbox) {
+			continue
+		}
 		b, sb, err := s.sandboxes.FindID(ctx, e.Sandbox)
 		if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 			return fmt.Errorf("recover executions: %w", err)
@@ -42,6 +45,9 @@ func (s *Service) Recover(ctx context.Context) error {
 		return fmt.Errorf("recover executions: %w", err)
 	}
 	for _, id := range finished {
+		if !s.owner.Owns(id) {
+			continue
+		}
 		b, _, err := s.sandboxes.FindID(ctx, id)
 		if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 			return fmt.Errorf("recover executions: %w", err)

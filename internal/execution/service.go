@@ -93,7 +93,9 @@ type Deps struct {
 	// Audit records the outputs of executions; nil for none.
 	Audit *audit.Log
 	// Work runs the pumps.
-	Work   *background.Group
+	Work *background.Group
+	// Owner has the shards of the sandboxes whose executions this server continues; nil for all.
+	Owner  *sandbox.Ownership
 	Logger *slog.Logger
 }
 
@@ -109,6 +111,7 @@ type Service struct {
 	audit     outputRecorder
 	log       *slog.Logger
 	work      *background.Group
+	owner     *sandbox.Ownership
 	ctx       context.Context // of work
 
 	live   liveExecutions
@@ -126,7 +129,7 @@ func New(cfg Config, deps Deps) *Service {
 	}
 	return &Service{
 		cfg: cfg, store: deps.Store, sandboxes: deps.Sandboxes, guest: deps.Guest, images: deps.Images, streams: deps.Streams, stored: deps.Stored,
-		log: deps.Logger, work: deps.Work, ctx: deps.Work.Context(),
+		log: deps.Logger, work: deps.Work, owner: deps.Owner, ctx: deps.Work.Context(),
 		audit:  outputRecorder{audit: deps.Audit, streams: deps.Streams, log: deps.Logger},
 		live:   liveExecutions{ids: map[sandbox.ExecutionID]*execution{}},
 		inputs: inputs{made: map[sandbox.StreamID]waitingInput{}},

@@ -66,7 +66,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	s.ctx = s.work.Context()
 	s.events = eventlog.New(s.ctx, deps.Store, s.log)
 	s.Finder = lookup.New(s.ctx, s.boxes, deps.Lookup, lookup.Adopter[*entry](adopter{s}))
-	if s.saved, err = checkpoint.Open(cfg.CheckpointDir, deps.Driver, deps.Checkpoints, deps.Logger); err != nil {
+	if s.saved, err = checkpoint.Open(cfg.CheckpointDir, deps.Owner, deps.Driver, deps.Checkpoints, deps.Logger); err != nil {
 		s.work.Cancel()
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		s.work.Cancel()
 		return nil, err
 	}
-	templates := template.Deps{Images: deps.Images, Driver: deps.Driver, Work: s.work, Logger: s.log}
+	templates := template.Deps{Owner: s.owner, Images: deps.Images, Driver: deps.Driver, Work: s.work, Logger: s.log}
 	cfg.Templates.CheckFree = s.saved.CheckFree
 	s.templates = template.New(cfg.Templates, templates)
 	made := &parts{cfg: &s.cfg, slots: fairsem.NewBrief(cfg.CreateConcurrency)}
@@ -122,7 +122,7 @@ func (s *Service) observe(deps *Deps, made *parts) {
 		StreamMax: cfg.StreamMaxBytes, StreamTotal: cfg.StreamTotalBytes, Retention: cfg.StreamRetention, MaxEnded: cfg.MaxEndedExecutions,
 		AnswerTimeout: cfg.agentTimeout,
 	}, execution.Deps{
-		Store: deps.Executions, Sandboxes: s, Guest: s.guest, Images: deps.Images, Streams: deps.Streams, Stored: deps.StoredOutput, Audit: deps.Audit, Work: s.work, Logger: s.log,
+		Store: deps.Executions, Sandboxes: s, Guest: s.guest, Images: deps.Images, Streams: deps.Streams, Stored: deps.StoredOutput, Audit: deps.Audit, Work: s.work, Owner: s.owner, Logger: s.log,
 	})
 	made.use.Streams = s.executions
 	agents := environment.Config{SandboxURL: cfg.SandboxURL, Domain: cfg.Domain, NetworkCA: cfg.NetworkCA}
@@ -152,7 +152,7 @@ func (s *Service) prepareWith(deps *Deps, made *parts) {
 	})
 	host.warm = s.warm
 	s.workboxes = workbox.NewMaker(workbox.Config{Defaults: cfg.Build, StartTimeout: cfg.StartTimeout}, workbox.Deps{
-		Host: host, Networks: s.networks, Environments: s.environments, Driver: deps.Driver, Images: deps.Images, Holder: holder, Logger: s.log,
+		Host: host, Networks: s.networks, Environments: s.environments, Driver: deps.Driver, Images: deps.Images, Holder: holder, Owner: s.owner, Logger: s.log,
 	})
 	s.prepare = prepare.New(prepare.Config{
 		MaxTasks: cfg.MaxBuilds, ImageTimeout: cfg.ImageTimeout, MaxAge: cfg.PackagesMaxAge, PipIndexURL: cfg.PipIndexURL, SpoolDir: cfg.SpoolDir,
@@ -166,7 +166,7 @@ func (s *Service) prepareWith(deps *Deps, made *parts) {
 		SpoolDir: cfg.SpoolDir, Observe: func(begin time.Time, err error) { s.metrics.Operation(box.Snapshot, begin, err) },
 	}, snapshot.Deps{
 		Records: deps.Snapshots, Drafts: deps.Drafts, Sandboxes: s, Images: deps.Images, Layers: toSnapshot, Saved: s.saved, Boxes: s.workboxes, Archives: s.archives,
-		Prepare: s.prepare, Quotas: s.quotas, Work: s.work, Logger: s.log,
+		Prepare: s.prepare, Quotas: s.quotas, Work: s.work, Owner: s.owner, Logger: s.log,
 	})
 	made.use.Uploads = diskuse.Sum{s.snapshots, deps.Uploads}
 }
@@ -243,7 +243,7 @@ func (s *Service) repair(deps *Deps, made *parts) {
 		Driver: deps.Driver, Usage: s.usage, Log: s.log,
 	})
 	s.sweeper = &sweeper{
-		interval: cfg.SweepInterval, retention: cfg.Retention, store: deps.Store, finder: s.Finder, boxes: s.boxes, driver: deps.Driver,
+		interval: cfg.SweepInterval, retention: cfg.Retention, store: deps.Store, finder: s.Finder, owner: s.owner, boxes: s.boxes, driver: deps.Driver,
 		ender: s.ender, expirer: made.expirer, suspender: s.suspender, networks: s.networks, executions: s.executions, snapshots: s.snapshots,
 		savedSweeper: savedSweeper, quotas: s.quotas, usage: s.usage, metrics: s.metrics, work: s.work, ctx: s.ctx, log: s.log,
 	}

@@ -107,8 +107,8 @@ type storeRows struct {
 	*snapshotRows
 }
 
-func rowsOf(st *store.Store) storeRows {
-	return storeRows{st.Sandboxes, st.Executions, st.Quotas, st.Usage, st.Snapshots}
+func rowsOf(st *store.Store, owner *sandbox.Ownership) storeRows {
+	return storeRows{st.Sandboxes.Owned(owner), st.Executions, st.Quotas, st.Usage, st.Snapshots}
 }
 
 type faultyStore struct {

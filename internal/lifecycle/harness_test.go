@@ -162,7 +162,7 @@ func (e *env) prepare() *server {
 	f := &faults{}
 	s := &server{
 		t: e.t, caller: e.caller,
-		store:  &faultyStore{storeRows: rowsOf(st), faults: f, store: st},
+		store:  &faultyStore{storeRows: rowsOf(st, e.owner), faults: f, store: st},
 		driver: &faultyDriver{Driver: e.host.open(), faults: f, isolated: e.isolated},
 	}
 	var handler slog.Handler = slog.NewTextHandler(e.t.Output(), nil)
@@ -170,7 +170,7 @@ func (e *env) prepare() *server {
 		handler = logged{handler, e.onLog}
 	}
 	logger := slog.New(handler)
-	streams, err := stream.Open(filepath.Join(filepath.Dir(e.dbPath), "streams"), logger)
+	streams, err := stream.Open(filepath.Join(filepath.Dir(e.dbPath), "streams"), e.owner, logger)
 	if err != nil {
 		e.t.Fatal(err)
 	}

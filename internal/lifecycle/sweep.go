@@ -39,6 +39,7 @@ type sweeper struct {
 
 	store        Rows
 	finder       *lookup.Finder[*entry]
+	owner        *sandbox.Ownership
 	boxes        *box.Index[*entry]
 	driver       driver.Driver
 	ender        *ender
@@ -187,7 +188,7 @@ func (w *sweeper) sweepHost() {
 		if b := w.boxes.ByID(id); b != nil && b.Sandbox().State == sandbox.Paused {
 			w.suspender.settleLater(w.ctx, b) // its pause could not remove it
 		}
-		if !w.boxes.Has(id) {
+		if !w.boxes.Has(id) && (w.owner.Owns(id) || w.isOver(id)) {
 			unknown[id] = true
 		}
 	}
@@ -202,6 +203,12 @@ func (w *sweeper) sweepHost() {
 	}
 	ids = slices.DeleteFunc(ids, func(id sandbox.ID) bool { return !unknown[id] })
 	background.Each(ids, sweepWorkers, w.destroyOrphan)
+}
+
+// isOver reports whether a sandbox of another server has ended, or has no row. The box may be left from when this server's worker was another's.
+func (w *sweeper) isOver(id sandbox.ID) bool {
+	sb, err := w.finder.Row(w.ctx, id)
+	return sandbox.CodeOf(err) == sandbox.NotFound || err == nil && sb.State.Ended()
 }
 
 // destroyOrphan destroys a box without a sandbox.

@@ -50,7 +50,7 @@ func (f *fixture) next() {
 	f.t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	var err error
-	if f.streams, err = stream.Open(f.t.TempDir(), log); err != nil {
+	if f.streams, err = stream.Open(f.t.TempDir(), nil, log); err != nil {
 		f.t.Fatal(err)
 	}
 	f.Service = output.New(output.Config{URL: f.url, Store: true, Installation: f.home}, output.Deps{

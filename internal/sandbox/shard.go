@@ -92,6 +92,28 @@ func (o *Ownership) Ranges() Ranges {
 // Set replaces the ranges.
 func (o *Ownership) Set(r Ranges) { o.ranges.Store(uint32(r)) }
 
+// Owns reports whether the server owns the shard of a sandbox, or of something else that it gave an ID of NewID.
+func (o *Ownership) Owns(id ID) bool { return o.Ranges().Has(id) }
+
+// Part returns a name that no other server has at the same time: the digit of the first range, or "" for the server of all ranges.
+func (o *Ownership) Part() string {
+	if r := o.Ranges(); r != AllRanges && r != 0 {
+		return strconv.FormatInt(int64(r.First()), 16)
+	}
+	return ""
+}
+
+// Sweeps reports whether the server removes an entry of a directory in which each server has a directory with the name of its part. A server removes
+// the directories of earlier servers whose ranges it owns, and the primary removes all entries with other names. The server of all ranges has
+// everything in the directory itself.
+func (o *Ownership) Sweeps(name string) bool {
+	part := o.Part()
+	if part == "" || len(name) != 1 || !strings.Contains(AllRanges.Digits(), name) {
+		return o.Primary()
+	}
+	return name != part && strings.Contains(o.Ranges().Digits(), name)
+}
+
 // Primary reports whether the server owns the first range. The primary does the work that belongs to no sandbox: a single server does it.
 func (o *Ownership) Primary() bool { return o.Ranges().HasRange(0) }
 

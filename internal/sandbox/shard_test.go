@@ -77,3 +77,34 @@ func TestParts(t *testing.T) {
 		}
 	}
 }
+
+// TestSweepsOfParts: each entry of a directory with a directory for each part is swept by one server, or belongs to one.
+func TestSweepsOfParts(t *testing.T) {
+	if all := sandbox.Own(sandbox.AllRanges); all.Part() != "" || !all.Sweeps("0") || !all.Sweeps("x") || (*sandbox.Ownership)(nil).Part() != "" {
+		t.Error("the server of all ranges does not sweep everything")
+	}
+	names := []string{"", "x", "rest", "08"}
+	for n := range sandbox.RangeCount {
+		names = append(names, sandbox.Own(sandbox.RangesFrom(n, n)).Part())
+	}
+	for _, count := range []int{2, 4, 8, 16} {
+		for _, name := range names {
+			sweepers, owners := 0, 0
+			for i, part := range sandbox.Parts(count) {
+				own := sandbox.Own(part)
+				if own.Sweeps(name) {
+					sweepers++
+					if (len(name) != 1 || name == "x") && i != 0 {
+						t.Errorf("part %d of %d sweeps %q", i, count, name)
+					}
+				}
+				if own.Part() == name {
+					owners++
+				}
+			}
+			if sweepers+owners != 1 {
+				t.Errorf("%q is swept by %d servers of %d and is the part of %d", name, sweepers, count, owners)
+			}
+		}
+	}
+}

@@ -150,7 +150,7 @@ func TestMemorySurvivesOutages(t *testing.T) {
 	group := background.New()
 	group.Start()
 	t.Cleanup(group.Cancel)
-	store, err := checkpoint.Open(filepath.Join(t.TempDir(), "saved"), d, nil, slog.Default())
+	store, err := checkpoint.Open(filepath.Join(t.TempDir(), "saved"), nil, d, nil, slog.Default())
 	if err != nil {
 		t.Fatal(err)
 	}

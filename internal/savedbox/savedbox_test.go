@@ -81,7 +81,7 @@ func newEnv(t *testing.T) *env {
 	group := background.New()
 	group.Start()
 	t.Cleanup(group.Cancel)
-	if e.store, err = checkpoint.Open(filepath.Join(t.TempDir(), "saved"), e.driver, nil, slog.Default()); err != nil {
+	if e.store, err = checkpoint.Open(filepath.Join(t.TempDir(), "saved"), nil, e.driver, nil, slog.Default()); err != nil {
 		t.Fatal(err)
 	}
 	host := &service{slots: fairsem.NewBrief(1), rootfs: t.TempDir()}

@@ -363,7 +363,7 @@ func (p *parts) settings(ctx context.Context, cfg config.Config, log *slog.Logge
 
 // ports returns the implementations that the services use.
 func (p *parts) ports(cfg config.Config, registries *registry.Registries, log *slog.Logger) (services.Ports, error) {
-	streams, err := stream.Open(filepath.Join(cfg.StateDir, statedir.StreamsDir), log)
+	streams, err := stream.Open(filepath.Join(cfg.StateDir, statedir.StreamsDir), p.store.Owner(), log)
 	if err != nil {
 		return services.Ports{}, err
 	}

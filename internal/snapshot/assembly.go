@@ -206,7 +206,7 @@ func (x *Assemblies) Begin(ctx context.Context, c sandbox.Caller, req AssemblyRe
 	if err := s.quotas.CheckDisk(ctx, c.Workspace); err != nil {
 		return Begun{}, err
 	}
-	id := sandbox.NewSnapshotID()
+	id := s.newID()
 	a := &assembly{caller: c, request: req, begun: time.Now()}
 	a.report(phase.Event{Phase: "begun", Message: "it waits for its files and its finish"})
 	if err := x.known.add(id, a); err != nil {
@@ -239,8 +239,8 @@ func (x *Assemblies) Finish(ctx context.Context, c sandbox.Caller, id sandbox.Sn
 		return sandbox.Snapshot{}, err
 	}
 	release := func(err error) { a.reserved.Release(); x.known.end(id, a, err) }
-	sn := a.request.snapshot(c)
-	sn.ID, sn.ContentHash, sn.Env, sn.Image = id, a.request.ContentHash, maps.Clone(contents.Env), a.request.Runtime
+	sn := a.request.snapshot(id, c)
+	sn.ContentHash, sn.Env, sn.Image = a.request.ContentHash, maps.Clone(contents.Env), a.request.Runtime
 	if contents.Metadata != nil {
 		sn.Metadata = maps.Clone(contents.Metadata)
 	}

@@ -51,10 +51,10 @@ func (req *Request) validate() error {
 	return sandbox.CheckMetadata(req.Description, req.Metadata)
 }
 
-// snapshot returns the snapshot that the request asks for, with a new id.
-func (req *Request) snapshot(c sandbox.Caller) sandbox.Snapshot {
+// snapshot returns the snapshot with an id that the request asks for.
+func (req *Request) snapshot(id sandbox.SnapshotID, c sandbox.Caller) sandbox.Snapshot {
 	return sandbox.Snapshot{
-		ID: sandbox.NewSnapshotID(), Workspace: c.Workspace, Name: req.Name, Tag: req.Tag,
+		ID: id, Workspace: c.Workspace, Name: req.Name, Tag: req.Tag,
 		Description: req.Description, Message: req.Message, Metadata: maps.Clone(req.Metadata), Public: req.Public,
 		CreatedBy: c.User, CreatedAt: time.Now().UTC(),
 	}
@@ -83,7 +83,7 @@ func (s *Service) Create(ctx context.Context, c sandbox.Caller, ref string, req 
 	if b == nil || sb.State == sandbox.Provisioning {
 		return sandbox.Snapshot{}, box.StateError(&sb)
 	}
-	sn := req.snapshot(c)
+	sn := req.snapshot(s.newID(), c)
 	sn.Sandbox, sn.Image, sn.Parent = sb.ID, sb.Image, sb.Snapshot
 	switch last, err := s.records.LastSnapshotOf(ctx, sb.ID); {
 	case err == nil:

@@ -147,7 +147,9 @@ type Deps struct {
 	Prepare  *prepare.Service
 	Quotas   *quota.Controller
 	Work     *background.Group
-	Logger   *slog.Logger
+	// Owner has the shards of the ids of snapshots; nil for all.
+	Owner  *sandbox.Ownership
+	Logger *slog.Logger
 }
 
 // Service makes, finds, reads and deletes snapshots. It is safe for concurrent use. A snapshot of
@@ -163,6 +165,7 @@ type Service struct {
 	boxes     *workbox.Maker
 	archives  *archiver.Service
 	quotas    *quota.Controller
+	owner     *sandbox.Ownership
 	work      *background.Group
 	ctx       context.Context // of work
 	log       *slog.Logger
@@ -196,7 +199,7 @@ const diffsOfWorkspace = 2
 func New(cfg Config, deps Deps) *Service {
 	s := &Service{
 		cfg: cfg, records: deps.Records, drafts: deps.Drafts, sandboxes: deps.Sandboxes, images: deps.Images, layers: deps.Layers,
-		saved: deps.Saved, boxes: deps.Boxes, archives: deps.Archives, quotas: deps.Quotas, work: deps.Work, ctx: deps.Work.Context(), log: deps.Logger,
+		saved: deps.Saved, boxes: deps.Boxes, archives: deps.Archives, quotas: deps.Quotas, owner: deps.Owner, work: deps.Work, ctx: deps.Work.Context(), log: deps.Logger,
 		readers: newReaders("snapshots", readersOfWorkspace, readersMax), diffs: newReaders("sandboxes for diffs", diffsOfWorkspace, 0),
 		originals: newReaders("files of images", readersOfWorkspace, readersMax), diffPlaces: fairsem.New(diffWorkers), signer: newSigner(), places: fairsem.New(workers),
 	}
@@ -206,3 +209,6 @@ func New(cfg Config, deps Deps) *Service {
 
 // Assemblies returns the part of the service that makes snapshots from files and packages.
 func (s *Service) Assemblies() *Assemblies { return s.assemblies }
+
+// newID returns the id of a snapshot of this server: other servers leave its record alone while it is made.
+func (s *Service) newID() sandbox.SnapshotID { return sandbox.SnapshotID(s.owner.NewID()) }

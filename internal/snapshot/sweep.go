@@ -18,7 +18,7 @@ func (s *Service) Sweep() {
 		s.logFailure("list snapshots", err)
 	}
 	for _, id := range ids {
-		if s.making.has(id) {
+		if s.making.has(id) || !s.owner.Owns(sandbox.ID(id)) { // another server may be making it
 			continue
 		}
 		if err := s.drafts.AbandonSnapshot(s.ctx, id, ""); err != nil {

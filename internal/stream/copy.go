@@ -16,8 +16,11 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// newPrefix begins the names of files that are not complete.
+// newPrefix begins the names of files that are not complete. The part of the server follows.
 const newPrefix = "new-"
+
+// prefix begins the names of the incomplete files of this server.
+func (s *Store) prefix() string { return newPrefix + s.owner.Part() + "-" }
 
 // Dir returns the directory of the streams.
 func (s *Store) Dir() string { return s.dir }
@@ -85,7 +88,7 @@ func (s *Store) Import(id sandbox.StreamID, r io.Reader, size, times int64) (err
 	if _, ok := sandbox.ParseStreamID(string(id)); !ok {
 		return sandbox.Errorf(sandbox.Invalid, "%q is not the id of a stream", string(id))
 	}
-	part, err := os.MkdirTemp(s.dir, newPrefix)
+	part, err := os.MkdirTemp(s.dir, s.prefix())
 	if err != nil {
 		return full(err)
 	}
@@ -172,14 +175,16 @@ func Empty(ended time.Time, truncated bool) []byte {
 	return b
 }
 
-// removeParts removes what interrupted imports have left.
+// removeParts removes what interrupted imports of this server, and of servers that are gone, have left.
 func (s *Store) removeParts() error {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
 		return fmt.Errorf("open streams: %w", err)
 	}
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), newPrefix) {
+		name, isNew := strings.CutPrefix(e.Name(), newPrefix)
+		part, _, _ := strings.Cut(name, "-")
+		if isNew && (part == s.owner.Part() || s.owner.Sweeps(part)) {
 			if err := os.RemoveAll(filepath.Join(s.dir, e.Name())); err != nil {
 				return fmt.Errorf("open streams: %w", err)
 			}

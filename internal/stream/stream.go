@@ -28,23 +28,24 @@ const (
 // timesSuffix names the file with the times of a stream.
 const timesSuffix = ".times"
 
-// Store is a directory of streams. It is safe for concurrent use. Only one
-// process may use a directory at a time.
+// Store is a directory of streams. It is safe for concurrent use. Processes that
+// use a directory at the same time own different parts of the sandboxes.
 type Store struct {
-	dir string
-	log *slog.Logger
+	dir   string
+	owner *sandbox.Ownership
+	log   *slog.Logger
 
 	mu   sync.Mutex
 	open map[sandbox.StreamID]*live // guarded by mu; streams with a writer or readers
 }
 
-// Open opens the directory, and creates it if necessary. The logger receives what a writer cannot
+// Open opens the directory for the owner of sandboxes, nil for all, and creates it if necessary. The logger receives what a writer cannot
 // return: that the disk is full.
-func Open(dir string, log *slog.Logger) (*Store, error) {
+func Open(dir string, owner *sandbox.Ownership, log *slog.Logger) (*Store, error) {
 	if err := durable.MkdirAll(dir); err != nil {
 		return nil, fmt.Errorf("open streams: %w", err)
 	}
-	s := &Store{dir: dir, log: log, open: map[sandbox.StreamID]*live{}}
+	s := &Store{dir: dir, owner: owner, log: log, open: map[sandbox.StreamID]*live{}}
 	return s, s.removeParts()
 }
 

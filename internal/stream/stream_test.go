@@ -20,7 +20,7 @@ import (
 
 func open(t *testing.T, dir string) *stream.Store {
 	t.Helper()
-	s, err := stream.Open(dir, slog.New(slog.DiscardHandler))
+	s, err := stream.Open(dir, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -344,4 +344,50 @@ func TestCopy(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(dir, "new-1")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the rest of an import stays: %v", err)
 	}
+}
+
+// TestPartsOfOtherServers: a server removes what its own imports have left, and leaves the imports of other servers alone.
+func TestPartsOfOtherServers(t *testing.T) {
+	dir, parts := t.TempDir(), sandbox.Parts(2)
+	open := func(r sandbox.Ranges) *stream.Store {
+		t.Helper()
+		s, err := stream.Open(dir, sandbox.Own(r), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	count := func(want int) {
+		t.Helper()
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) != want {
+			t.Fatalf("%d entries, %v, want %d", len(entries), err, want)
+		}
+	}
+	s := open(parts[0])
+	r, w := io.Pipe()
+	imported := make(chan error, 1)
+	id := sandbox.NewStreamID()
+	content := stream.Empty(time.Now(), false)
+	go func() { imported <- s.Import(id, r, int64(len(content)), 0) }()
+	if _, err := w.Write(content[:1]); err != nil { // it has its directory
+		t.Fatal(err)
+	}
+	open(parts[1])
+	count(1)
+	if _, err := w.Write(content[1:]); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.Close(), <-imported); err != nil {
+		t.Fatalf("import while another server starts: %v", err)
+	}
+	if _, err := s.Info(id); err != nil {
+		t.Error(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "new-8-1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	open(parts[0])
+	count(2)
+	open(parts[1])
+	count(1)
 }

@@ -71,7 +71,7 @@ type Boxes interface {
 
 // Config are the settings of a keeper.
 type Config struct {
-	// Dir is the directory of the templates, and of nothing else. "" makes none.
+	// Dir is the directory of the templates of all servers, and of nothing else. "" makes none.
 	Dir string
 	// MaxBytes is the disk space that all templates may take; 0 makes none.
 	MaxBytes int64
@@ -84,6 +84,8 @@ type Config struct {
 
 // Deps are the dependencies of a keeper.
 type Deps struct {
+	// Owner has the part of the server, which has a directory of its own in Config.Dir; nil for all sandboxes.
+	Owner  *sandbox.Ownership
 	Images Images
 	Driver driver.Driver
 	Work   *background.Group
@@ -129,24 +131,33 @@ func New(cfg Config, deps Deps) *Keeper {
 	if cfg.Dir == "" {
 		return k
 	}
-	if err := empty(cfg.Dir); err != nil {
+	if err := sweep(cfg.Dir, deps.Owner); err != nil {
 		k.Logger.Error("the directory of memory templates cannot be used, the server makes none", "error", err)
 		return k
 	}
+	k.cfg.Dir = filepath.Join(cfg.Dir, deps.Owner.Part())
 	if c, ok := deps.Driver.(driver.Checkpointer); ok && deps.Driver.Capabilities().Checkpoint && cfg.MaxBytes > 0 {
 		k.saver = c
 	}
 	return k
 }
 
-// empty makes a directory, if there is none, and removes what is in it.
-func empty(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+// sweep makes the directory of the owner of sandboxes below dir, and removes what is in it, and in dir unless it is another server's.
+func sweep(dir string, owner *sandbox.Ownership) error {
+	own := filepath.Join(dir, owner.Part())
+	if own != dir {
+		if err := os.RemoveAll(own); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(own, 0o700); err != nil {
 		return err
 	}
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
-		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+		if owner.Sweeps(e.Name()) {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+		}
 	}
 	return err
 }

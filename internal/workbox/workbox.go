@@ -71,7 +71,7 @@ type Config struct {
 	StartTimeout time.Duration
 }
 
-// Deps are the parts that a maker uses. All but Holder must be set.
+// Deps are the parts that a maker uses. All but Holder and Owner must be set.
 type Deps struct {
 	Host         Host
 	Networks     Networks
@@ -80,6 +80,8 @@ type Deps struct {
 	Images       Images
 	// Holder keeps the bases of boxes; without it no box can be made.
 	Holder Holder
+	// Owner has the shards of the ids of boxes; nil for all.
+	Owner  *sandbox.Ownership
 	Logger *slog.Logger
 }
 
@@ -168,7 +170,7 @@ func (m *Maker) Open(ctx context.Context, spec Spec) (*Box, error) {
 	if err != nil {
 		return nil, err
 	}
-	id := sandbox.NewID()
+	id := m.Owner.NewID()
 	w := &Box{maker: m, base: img, release: release, sandbox: sandbox.Sandbox{
 		ID: id, Name: "build", HostLabel: "build-" + string(id), Env: spec.Env, Resources: spec.Resources,
 		Network: sandbox.Network{Enabled: spec.Network},
@@ -224,7 +226,7 @@ func (m *Maker) start(ctx context.Context, sb *sandbox.Sandbox, img *spec.Image,
 // error no part of the box remains.
 func (m *Maker) Restore(ctx context.Context, saver driver.Checkpointer, sb *sandbox.Sandbox, rootfs, path string) (*box.Box, error) {
 	spec := m.Host.Spec(sb, rootfs)
-	spec.ID = sandbox.NewID()
+	spec.ID = m.Owner.NewID()
 	staged, err := m.Host.Stage(ctx, sb.Workspace, spec, path)
 	if err != nil {
 		return nil, err

@@ -235,7 +235,7 @@ func TestDiskFilledByOthers(t *testing.T) {
 // full is missing, and the stream says where.
 func TestOutputGoesOnAfterTheDiskWasFull(t *testing.T) {
 	fs := loopfs.New(t, 64<<20)
-	streams, err := stream.Open(filepath.Join(fs.Dir, "streams"), slog.New(slog.DiscardHandler))
+	streams, err := stream.Open(filepath.Join(fs.Dir, "streams"), nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -148,7 +148,7 @@ func newServer(t testing.TB, o options) *Server {
 	urls, err := proxy.NewURLs(s.URL, "")
 	check()
 	s.openImages(filepath.Join(o.part.dir, "images"))
-	streams, err := stream.Open(filepath.Join(o.part.dir, "streams"), logger)
+	streams, err := stream.Open(filepath.Join(o.part.dir, "streams"), s.Store.Owner(), logger)
 	check()
 	o.lives.CheckpointDir = filepath.Join(o.part.dir, "checkpoints")
 	s.Services, err = services.New(t.Context(), services.Config{

@@ -1,0 +1,173 @@
+package lifecycle_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/snapshot"
+)
+
+// other returns the site of the server that owns the other half of the sandboxes, with workers of its own, and makes e the site of the server
+// of the first half.
+func (e *env) other(t *testing.T) *env {
+	o := *e
+	e.owner, o.owner = sandbox.Own(sandbox.Parts(2)[0]), sandbox.Own(sandbox.Parts(2)[1])
+	o.host = newHost(t)
+	o.onLog = func(message string) {
+		if strings.HasPrefix(message, "sweep") || strings.Contains(message, "trying again") {
+			t.Errorf("the other server logs %q", message)
+		}
+	}
+	return &o
+}
+
+// visit starts the other server, has it look for what is stuck or orphaned, and stops it.
+func (e *env) visit() {
+	s := e.start()
+	s.Sweep()
+	s.Purge()
+	s.stop()
+}
+
+// TestOtherServerComesInTheMiddleOfEachOperation starts a server of other sandboxes with the same database and directory right before and
+// right after each call that changes something in each operation. It leaves everything alone.
+func TestOtherServerComesInTheMiddleOfEachOperation(t *testing.T) {
+	ops := append(slices.Clone(stateful), stateful[0])
+	ops[len(ops)-1].name = "snapshot"
+	ops[len(ops)-1].do = func(s *server) error {
+		_, err := s.Snapshots().Create(s.t.Context(), s.caller, "s", snapshot.Request{Name: "n"})
+		return err
+	}
+	for _, op := range ops {
+		// A checkpoint that is begun and has no files yet is the only thing that a server may forget without a trace.
+		for name, comes := range map[string]func(call string) bool{
+			"": func(string) bool { return true }, "/with files": func(call string) bool { return call != "checkpoints.Begin" },
+		} {
+			t.Run(op.name+name, func(t *testing.T) { visitDuring(t, op.prepare, op.do, comes, op.files) })
+		}
+	}
+}
+
+// visitDuring has another server come at calls of an operation on the sandbox "s".
+func visitDuring(t *testing.T, prepare func(*server), do func(*server) error, comes func(call string) bool, files []string) {
+	e := newEnv(t)
+	o := e.other(t)
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "s"})
+	s.write("s", "/a", "old")
+	prepare(s)
+	visit := func(_ int, call string) error {
+		if comes(call) {
+			o.visit()
+		}
+		return nil
+	}
+	s.driver.faults.on(visit, visit)
+	err := do(s)
+	s.driver.faults.on(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.visit()
+	e.wantQuarantined()
+	if data := s.readFile("s", "/a"); !slices.Contains(files, data) {
+		t.Errorf("the file holds %q, want one of %q", data, files)
+	}
+	usable(t, s, "s")
+	list, err := s.Checkpoints().List(t.Context(), e.caller, "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range list {
+		if _, err := s.Checkpoints().Restore(t.Context(), e.caller, "s", string(c.ID)); err != nil {
+			t.Errorf("restore %s: %v", c.Name, err)
+		}
+	}
+	for _, child := range []string{"f1", "f2"} {
+		if sb, err := s.Get(t.Context(), e.caller, child); err == nil && sb.State != sandbox.Running {
+			t.Errorf("the child %s is %s (%v)", child, sb.State, sb.Cause)
+		}
+	}
+	s.destroyAll()
+}
+
+// TestOtherServerAndBuilds: the quota counts what builds of another server have reserved, and nothing that a server that is gone has reserved.
+func TestOtherServerAndBuilds(t *testing.T) {
+	e := newEnv(t)
+	o := e.other(t)
+	for _, site := range []*env{e, o} {
+		s := site.start()
+		if _, err := s.Quotas().Reserve(t.Context(), e.caller.Workspace, sandbox.Resources{MemoryBytes: 1 << 28}); err != nil {
+			t.Fatal(err)
+		}
+		reserved := s.used().MemoryBytes
+		if reserved == 0 {
+			t.Fatal("nothing is reserved")
+		}
+		for _, other := range []*env{e, o} {
+			if other != site {
+				other.visit()
+			}
+		}
+		if got := s.used().MemoryBytes; got != reserved {
+			t.Errorf("%d bytes of memory are reserved after another server came, want %d", got, reserved)
+		}
+		s.stop()
+		site.visit()
+		s = site.start()
+		if got := s.used().MemoryBytes; got != 0 {
+			t.Errorf("%d bytes of memory are reserved after the server that had reserved them", got)
+		}
+		s.stop()
+	}
+}
+
+// TestOtherServerAndExecutions: executions go on, and are recorded, while another server comes.
+func TestOtherServerAndExecutions(t *testing.T) {
+	e := newEnv(t)
+	o := e.other(t)
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "a"})
+	req := shell("read line; echo $line")
+	req.Stdin = true
+	x := s.startExecution("a", req)
+	gone := s.run(lifecycle.CreateRequest{Name: "gone"})
+	y := s.startExecution("gone", shell("sleep 60"))
+	o.visit()
+	if got, err := s.Executions().Get(t.Context(), e.caller, y.ID); err != nil || got.State != sandbox.ExecutionRunning {
+		t.Errorf("an execution is %s, %v; want it running", got.State, err)
+	}
+	s.destroy(string(gone.ID))
+	o.visit()
+	if err := s.Executions().WriteStdin(t.Context(), string(x.Stdin), strings.NewReader("here\n")); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.ended(x.ID); got.State != sandbox.ExecutionCompleted {
+		t.Errorf("the execution is %s (%s), want completed", got.State, got.Error)
+	}
+	if got := s.read(x.Stdout.ID, 0); got != "here\n" {
+		t.Errorf("its output is %q", got)
+	}
+}
+
+// TestOtherServersBoxes: a server destroys boxes of other servers that are on its host only if their sandboxes have ended.
+func TestOtherServersBoxes(t *testing.T) {
+	e := newEnv(t)
+	o := e.other(t)
+	o.host, o.onLog = e.host, nil
+	s := e.start()
+	live := s.run(lifecycle.CreateRequest{Name: "live"})
+	gone := e.owner.NewID() // of a box without a row, as a killed server leaves
+	if _, err := s.driver.Driver.Create(t.Context(), driver.Spec{ID: gone, Hostname: "x", RootFS: "/x", Resources: live.Resources}); err != nil {
+		t.Fatal(err)
+	}
+	o.visit()
+	if got := e.host.ids(); !slices.Equal(got, []sandbox.ID{live.ID}) {
+		t.Errorf("boxes %v, want that of %s", got, live.ID)
+	}
+	usable(t, s, "live")
+}
