@@ -223,7 +223,7 @@ var mayImport = map[string][]string{
 	// A whole server for the tests of the HTTP interfaces.
 	"internal/api/apitest": {"internal/image/stack", "internal/prepare", "internal/quota", "internal/store/imagerows", "internal/webhook",
 		"internal/sandbox", "internal/audit", "internal/lifecycle", "internal/auth", "internal/store", "internal/proxy", "internal/stream",
-		"internal/driver", "internal/driver/fake", "internal/driver/fleet", "internal/driver/remote", "internal/driver/remote/rootcache", "internal/worker", "internal/api", "internal/registry", "internal/snapshot", "internal/secret", "internal/image", "internal/mcphttp", "internal/server/services", "internal/image/phase", "internal/image/spec",
+		"internal/driver", "internal/driver/fake", "internal/driver/fleet", "internal/driver/remote", "internal/driver/remote/rootcache", "internal/worker", "internal/forward", "internal/api", "internal/registry", "internal/snapshot", "internal/secret", "internal/image", "internal/mcphttp", "internal/server/services", "internal/image/phase", "internal/image/spec",
 	},
 
 	"internal/dialect/e2b/template": {"internal/sandbox", "internal/background", "internal/build", "internal/image", "internal/image/reference", "internal/image/spec", "internal/spool"},

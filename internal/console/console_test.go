@@ -330,7 +330,15 @@ func unfollowed(s *apitest.Server) {
 }
 
 func TestSignInThroughAnotherService(t *testing.T) {
-	s := apitest.NewWith(t, nil, ssotest.New(t).Providers("example.com")...)
+	testExternal(t, apitest.NewWith(t, nil, ssotest.New(t).Providers("example.com")...))
+}
+
+// TestSignInAtAServerOfSeveral signs in at a server whose primary is another.
+func TestSignInAtAServerOfSeveral(t *testing.T) {
+	testExternal(t, apitest.NewParts(t, 2, ssotest.New(t).Providers("example.com")...)[1])
+}
+
+func testExternal(t *testing.T, s *apitest.Server) {
 	unfollowed(s)
 	b := &browser{s: s}
 	back, cookie := external(t, b)

@@ -51,7 +51,7 @@ func (c *Console) endExternal(w http.ResponseWriter, r *http.Request) error {
 	tokens, err := c.exchange(r)
 	if err != nil {
 		var public *sandbox.Error
-		if !errors.As(err, &public) {
+		if !errors.As(err, &public) || errors.As(err, new(sandbox.Elsewhere)) {
 			return err
 		}
 		http.Redirect(w, r, "/?sign_in="+url.QueryEscape(string(public.Code)), http.StatusSeeOther)

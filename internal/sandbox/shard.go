@@ -125,6 +125,16 @@ func (o *Ownership) Check(id ID) error {
 	return NewElsewhere(id)
 }
 
+// CheckPrimary returns an error unless the server is the primary. Errors: Unavailable, with the reason [Elsewhere].
+func (o *Ownership) CheckPrimary() error {
+	if o.Primary() {
+		return nil
+	}
+	err := Wrap(Unavailable, Elsewhere{0}, "another server does this; try again")
+	err.RetryAfter = elsewhereRetry
+	return err
+}
+
 // elsewhereRetry is the time after which a caller tries again: a takeover takes some seconds.
 const elsewhereRetry = 2 * time.Second
 

@@ -173,7 +173,7 @@ func newServer(t testing.TB, o options) *Server {
 	}
 	s.API, err = api.New(config, deps)
 	check()
-	s.Front, err = s.Handler(s.API, services.Edge{Proxy: proxy.Config{URLs: urls}, Requests: edge.Options{Logger: logger}, MCP: mcphttp.Config{MaxSessions: 4, PerWorkspace: 3, PerUser: 2, Version: "test"}})
+	s.Front, err = s.Handler(s.API, services.Edge{Proxy: proxy.Config{URLs: urls}, Others: o.part.others, Requests: edge.Options{Logger: logger}, MCP: mcphttp.Config{MaxSessions: 4, PerWorkspace: 3, PerUser: 2, Version: "test"}})
 	check()
 	front.Config.Handler = s.Front
 	front.Start()

@@ -3,11 +3,16 @@ package apitest
 import (
 	"context"
 	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/modbox/modbox/internal/auth/sso"
+	"github.com/modbox/modbox/internal/forward"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/secret"
 	"github.com/modbox/modbox/internal/store"
@@ -19,22 +24,41 @@ type part struct {
 	dir    string         // of its files; "" for a new one
 	ranges sandbox.Ranges // 0 for all
 	token  string         // of the first server
+	others *forward.Forwarder
 }
 
 // NewParts starts n servers that work at the same time on a PostgreSQL database and directory, each on a part of the shards and with boxes of
-// its own; the first is the primary. It skips the test without PostgreSQL.
-func NewParts(t testing.TB, n int) []*Server {
+// its own; the first is the primary. They forward requests to each other. People sign in with the providers. It skips the test without PostgreSQL.
+func NewParts(t testing.TB, n int, providers ...sso.Provider) []*Server {
 	t.Helper()
 	if !storetest.Postgres() {
 		t.Skip("the suite postgres runs this test, with a server in MODBOX_TEST_POSTGRES")
 	}
 	p := part{dir: t.TempDir()}
 	var list []*Server
+	var servers []forward.Server
+	var forwarders []*forward.Forwarder
 	for _, p.ranges = range sandbox.Parts(n) {
-		s := newServer(t, options{part: p})
+		p.others = forward.New(forward.Config{
+			Dial: func(ctx context.Context, address string) (net.Conn, error) {
+				return (&net.Dialer{}).DialContext(ctx, "tcp", address)
+			},
+			Caller: func(*http.Request) string { return "" }, Max: 1000, Log: slog.New(slog.DiscardHandler),
+		})
+		t.Cleanup(p.others.Close)
+		s := newServer(t, options{part: p, providers: providers})
 		s.watchRights()
 		p.token = s.Token
-		list = append(list, s)
+		peers := httptest.NewServer(forward.Accept(s.Front))
+		t.Cleanup(func() {
+			peers.CloseClientConnections()
+			peers.Close()
+		})
+		list, forwarders = append(list, s), append(forwarders, p.others)
+		servers = append(servers, forward.Server{Ranges: p.ranges, Address: peers.Listener.Addr().String(), Epoch: 1})
+	}
+	for _, f := range forwarders {
+		f.Lead(servers...)
 	}
 	return list
 }

@@ -50,8 +50,11 @@ func challenge(q url.Values) (string, error) {
 // by the verifier that belongs to the challenge that began the flow (RFC 7636). A code can be used
 // once, and a wrong verifier uses it up.
 //
-// Errors: Unauthenticated.
+// Errors: Unauthenticated; Unavailable if another server signs in.
 func (s *SignIn) Exchange(ctx context.Context, code, verifier, remote string, use auth.Use) (auth.Tokens, error) {
+	if err := s.owner.CheckPrimary(); err != nil {
+		return auth.Tokens{}, err
+	}
 	g, ok := s.codes.Take(code)
 	sum := sha256.Sum256([]byte(verifier))
 	proof := base64.RawURLEncoding.EncodeToString(sum[:])

@@ -11,7 +11,7 @@ import (
 // TestStrangersPushNoFlowOut begins many sign-ins as strangers while somebody, whose sign-in has
 // the largest permitted parameters, is at the provider.
 func TestStrangersPushNoFlowOut(t *testing.T) {
-	s, err := New([]Provider{{Name: "acme", Type: "github", ClientID: "1"}}, nil, "http://box.example.com", "")
+	s, err := New([]Provider{{Name: "acme", Type: "github", ClientID: "1"}}, nil, nil, "http://box.example.com", "")
 	if err != nil {
 		t.Fatal(err)
 	}

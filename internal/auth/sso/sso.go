@@ -50,7 +50,9 @@ type Provider struct {
 
 // SignIn runs the flows. Safe for concurrent use.
 type SignIn struct {
-	accounts  *auth.Accounts
+	accounts *auth.Accounts
+	// owner has the shards of the server: of several servers the primary signs in, as key, flows and codes are in memory.
+	owner     *sandbox.Ownership
 	providers map[string]*provider
 	names     []string
 	public    *url.URL
@@ -74,7 +76,7 @@ type provider struct {
 // gets its codes at the URL console; "" for no console. It does not connect
 // to the providers. Errors: a provider without a name, with an unknown type, or with an issuer that is not a
 // URL.
-func New(providers []Provider, accounts *auth.Accounts, publicURL, console string) (*SignIn, error) {
+func New(providers []Provider, owner *sandbox.Ownership, accounts *auth.Accounts, publicURL, console string) (*SignIn, error) {
 	public, err := url.Parse(publicURL)
 	if err != nil {
 		return nil, fmt.Errorf("sign-in: public URL: %w", err)
@@ -92,7 +94,7 @@ func New(providers []Provider, accounts *auth.Accounts, publicURL, console strin
 		used.Close()
 		return nil, fmt.Errorf("make cache of codes: %w", err)
 	}
-	s := &SignIn{accounts: accounts, providers: map[string]*provider{}, public: public, console: console, seal: seal, used: used, codes: codes}
+	s := &SignIn{owner: owner, accounts: accounts, providers: map[string]*provider{}, public: public, console: console, seal: seal, used: used, codes: codes}
 	for _, p := range providers {
 		made, err := s.provider(p)
 		if err != nil {
@@ -144,8 +146,11 @@ func unguessable() string {
 // the program.
 //
 // Errors: NotFound; Invalid, naming redirect, state or code_challenge; Unavailable when the
-// provider cannot be reached.
+// provider cannot be reached, or another server signs in.
 func (s *SignIn) Begin(w http.ResponseWriter, r *http.Request) error {
+	if err := s.owner.CheckPrimary(); err != nil {
+		return err
+	}
 	p := s.providers[r.PathValue("provider")]
 	if p == nil {
 		return sandbox.Errorf(sandbox.NotFound, "there is no such sign-in provider")
@@ -226,6 +231,9 @@ func (s *SignIn) destination(redirect string, program bool) (string, error) {
 // Errors: Unauthenticated when the flow is unknown or was completed before, or the provider's
 // answer is invalid; Forbidden when the user may not sign in.
 func (s *SignIn) Callback(w http.ResponseWriter, r *http.Request) error {
+	if err := s.owner.CheckPrimary(); err != nil {
+		return err
+	}
 	q := r.URL.Query()
 	f, err := s.resume(r, q.Get("state"))
 	if err != nil {

@@ -165,6 +165,7 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 		Quotas: s.Lifecycle.Quotas(), Work: s.Lifecycle.Work(),
 	}), ports.Installed)
 	s.Templates = template.New(template.Deps{
+		Owner:   st.Owner(),
 		Builder: s.Builder, Images: ports.Installed, Quotas: s.Lifecycle.Quotas(), Uploads: uploads, Work: s.Lifecycle.Work(),
 		SpoolDir: cfg.Lifecycle.SpoolDir, Network: func() bool { return s.Lifecycle.Networks().Offered() == nil }, Logger: ports.Logger,
 	})
@@ -176,7 +177,7 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 		return nil, err
 	}
 	s.closers = append(s.closers, s.Accounts.Close)
-	if s.SSO, err = sso.New(cfg.Providers, s.Accounts, cfg.URLs.Server(), console.Callback(cfg.Console)); err != nil {
+	if s.SSO, err = sso.New(cfg.Providers, st.Owner(), s.Accounts, cfg.URLs.Server(), console.Callback(cfg.Console)); err != nil {
 		return nil, err
 	}
 	s.closers = append(s.closers, s.SSO.Close)

@@ -53,6 +53,8 @@ type Deps struct {
 	Quotas  Quotas
 	// Uploads counts the bytes of the uploads, for Quotas.
 	Uploads *Uploads
+	// Owner has the shards of the server: of several servers the primary has the builds and uploads of all, as they are in memory. Nil for all.
+	Owner *sandbox.Ownership
 	// Work runs the builds, and ends them with the server.
 	Work *background.Group
 	// SpoolDir has the uploaded files; "" is the system's directory for temporary files.
@@ -172,8 +174,11 @@ func (b *Builds) sweep() {
 }
 
 // Begin registers a build, which waits for its files and its start. Errors: Invalid, naming the field;
-// QuotaExceeded if the workspace has too many builds that have not ended.
+// QuotaExceeded if the workspace has too many builds that have not ended; Unavailable if another server has the builds.
 func (b *Builds) Begin(c sandbox.Caller, req Request) (*Build, error) {
+	if err := b.deps.Owner.CheckPrimary(); err != nil {
+		return nil, err
+	}
 	name, tag, err := reference.BuiltName(req.Name)
 	if err != nil {
 		return nil, sandbox.InvalidField("name", "%.100q is not the name of a template, like my-template or my-template:v1", req.Name)
@@ -262,8 +267,11 @@ func (b *Builds) forget() {
 	}
 }
 
-// Find returns a build of the caller's workspace. Errors: NotFound.
+// Find returns a build of the caller's workspace. Errors: NotFound; Unavailable if another server has the builds.
 func (b *Builds) Find(c sandbox.Caller, template, id string) (*Build, error) {
+	if err := b.deps.Owner.CheckPrimary(); err != nil {
+		return nil, err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	found := b.byID[id]

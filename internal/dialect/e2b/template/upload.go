@@ -27,8 +27,11 @@ var fileHash = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(
 
 // Address returns the part of the address to which the files with a hash are uploaded, for the builds
 // of a template that wait for files, after the template and the hash. It is secret: the upload needs no other
-// credential. It is "" if the files are there. Errors: NotFound, Invalid.
+// credential. It is "" if the files are there. Errors: NotFound, Invalid; Unavailable if another server has the builds.
 func (b *Builds) Address(c sandbox.Caller, template, hash string) (secret string, err error) {
+	if err := b.deps.Owner.CheckPrimary(); err != nil {
+		return "", err
+	}
 	if !fileHash().MatchString(hash) {
 		return "", sandbox.InvalidField("hash", "must be the hash of the files")
 	}
@@ -39,6 +42,9 @@ func (b *Builds) Address(c sandbox.Caller, template, hash string) (secret string
 // that secret. Files that were uploaded before with the same hash stay. Errors: NotFound for another
 // address; Conflict after the start of the builds; Invalid; TooLarge; QuotaExceeded; Unavailable; errors of r.
 func (b *Builds) Upload(ctx context.Context, template, hash, secret string, size int64, r io.Reader) error {
+	if err := b.deps.Owner.CheckPrimary(); err != nil { // before anything is read
+		return err
+	}
 	of, id, ok := b.places.find(template, secret)
 	switch {
 	case !ok || !fileHash().MatchString(hash):
