@@ -141,7 +141,7 @@ func (r *Record) BodyRest(other time.Duration) time.Duration {
 	return r.bodyIdle
 }
 
-// SetElsewhere notes that another server works on the sandbox of the request: the server of a range of shards.
+// SetElsewhere notes that another server works on the sandbox of the request: the server of a range of shards, or some server if part is negative.
 func (r *Record) SetElsewhere(part int) {
 	if r == nil {
 		return

@@ -45,6 +45,11 @@ type call struct {
 	part int
 	// hop is how the next server treats the request.
 	hop hop
+	// ask is whether each of the other servers gets the request, until a server does not refuse it. not are the servers that do not get it.
+	ask bool
+	not []*server
+	// last is whether a refusal is the answer.
+	last bool
 	// cut ends the request, with the connections of both sides.
 	cut context.CancelFunc
 	// idempotent is whether the request may be executed twice; body is its whole body then.
@@ -140,6 +145,9 @@ func rewrite(r *httputil.ProxyRequest) {
 // RoundTrip sends a request to an active server, and waits for it while it is away. It implements [http.RoundTripper].
 func (f *Forwarder) RoundTrip(r *http.Request) (*http.Response, error) {
 	c := r.Context().Value(callKey{}).(*call)
+	if c.ask {
+		return c.askAround(r)
+	}
 	var until time.Time // the end of the wait; zero before it begins
 	var tried []*server
 	for {
@@ -168,6 +176,25 @@ func (f *Forwarder) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
+// askAround sends a request to the other servers, until one does not refuse it. The last refusal is the answer if each server has refused it.
+func (c *call) askAround(r *http.Request) (*http.Response, error) {
+	f, missing := c.forwarder, c.forwarder.alone()
+	for {
+		to, _ := f.server(anywhere, c.not)
+		if to == nil || slices.Contains(c.not, to) {
+			return nil, unavailable(nil, "a server that may have what the request names is away at this moment")
+		}
+		c.not = append(c.not, to)
+		next, _ := f.server(anywhere, c.not)
+		c.last = !missing && (next == nil || slices.Contains(c.not, next))
+		resp, again, err := c.attempt(r, to)
+		if err == nil || !again {
+			return resp, err
+		}
+		missing = missing || !errors.As(err, new(refused))
+	}
+}
+
 // attempt sends a request to a server once. again is whether it may be sent again after an error.
 func (c *call) attempt(r *http.Request, to *server) (resp *http.Response, again bool, err error) {
 	var sent atomic.Bool
@@ -182,20 +209,23 @@ func (c *call) attempt(r *http.Request, to *server) (resp *http.Response, again 
 	case r.Body != nil && r.Body != http.NoBody:
 		body = &countedBody{body: r.Body}
 		out.Body = body
+		if c.ask {
+			out.Header.Set("Expect", "100-continue") // a server that refuses it does not get the body
+		}
 	}
 	resp, err = c.forwarder.transport.RoundTrip(out)
 	used := sent.Load() || body != nil && body.used.Load()
-	if err == nil && c.hop == final && resp.StatusCode == http.StatusServiceUnavailable && resp.Header.Get(elsewhereHeader) != "" {
+	if err == nil && c.hop == final && resp.StatusCode >= http.StatusBadRequest && resp.Header.Get(elsewhereHeader) != "" {
 		resp.Header.Del(elsewhereHeader)
-		if body == nil || !body.used.Load() {
+		if !c.last && (body == nil || !body.used.Load()) {
 			_ = resp.Body.Close()
-			err = refused{errors.New("the server of the sandbox does not work on it yet, or not any more")}
+			err = refused{errors.New("the server does not have what the request names yet, or not any more")}
 		}
 	}
 	if err != nil {
 		stop()
 		cancel()
-		if used && c.part == anywhere {
+		if used && c.part == anywhere && !c.ask {
 			c.part = to.ranges.First() // only this server, or the next owner of its sandboxes, may have executed it
 		}
 		return nil, c.again(r, err, used), err

@@ -150,6 +150,13 @@ func (f *Forwarder) Close() {
 // anywhere is the range of requests that every server can answer.
 const anywhere = -1
 
+// alone reports whether a range has no active server at this moment.
+func (f *Forwarder) alone() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Contains(f.active[:], nil)
+}
+
 // server returns the active server of a range, or for [anywhere] each active server in its turn, without the servers that a request could not reach unless there is no other. It returns nil for none, and
 // a channel that is closed when the servers change.
 func (f *Forwarder) server(part int, without []*server) (*server, <-chan struct{}) {

@@ -110,6 +110,10 @@ func (f *Forwarder) Late(owner *sandbox.Ownership, next http.Handler) http.Handl
 		_ = control.SetWriteDeadline(time.Time{})
 		edge.Decoded(r.Context())
 		c := &call{part: a.part, hop: final}
+		if a.part == sandbox.SomeRange {
+			self, _ := f.server(owner.Ranges().First(), nil)
+			c.part, c.ask, c.not = anywhere, true, []*server{self}
+		}
 		if a.body != nil {
 			r = r.WithContext(r.Context())
 			r.Body, c.body = a.body.again()

@@ -390,3 +390,50 @@ func TestPassedOn(t *testing.T) {
 		t.Errorf("%s %s, passed on: %v", resp.Status, body, record.PassedOn())
 	}
 }
+
+// TestAskAround checks that all other servers get a request about something that any of them may have, until one has it, and that the client gets their refusal if none has it.
+func TestAskAround(t *testing.T) {
+	parts := sandbox.Parts(4)
+	var list []Server
+	var all []*owner
+	for i, ranges := range parts {
+		o := newOwner(t, ranges, func(w http.ResponseWriter, r *http.Request) error {
+			if r.URL.Path != fmt.Sprintf("/%d", i) {
+				return sandbox.Somewhere("there is no %s", r.URL.Path)
+			}
+			body, err := io.ReadAll(r.Body)
+			if err == nil {
+				_, err = fmt.Fprintf(w, "%d has %d bytes", i, len(body))
+			}
+			return err
+		})
+		all, list = append(all, o), append(list, Server{Ranges: ranges, Address: o.peer, Epoch: 1})
+	}
+	for _, o := range all {
+		o.Lead(list...)
+	}
+	for i := range 4 {
+		body := strings.Repeat("x", 100<<10*i)
+		if resp, answer := request(t, "POST", all[0].url+fmt.Sprintf("/%d", i), body); answer != fmt.Sprintf("%d has %d bytes", i, len(body)) {
+			t.Errorf("what server %d has: %s %s", i, resp.Status, answer)
+		}
+	}
+	for _, o := range all {
+		o.served.Store(0)
+	}
+	if resp, answer := request(t, "GET", all[2].url+"/9", ""); resp.StatusCode != http.StatusNotFound || !strings.Contains(answer, "there is no /9") || resp.Header.Get(elsewhereHeader) != "" {
+		t.Errorf("what no server has: %s %s %v", resp.Status, answer, resp.Header)
+	}
+	for i, o := range all {
+		if n := o.served.Load(); n != 1 {
+			t.Errorf("server %d has had the request %d times", i, n)
+		}
+	}
+	all[2].Lead(list[0], list[2], list[3])
+	if resp, answer := request(t, "GET", all[2].url+"/9", ""); resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("what a server that is away may have: %s %s", resp.Status, answer)
+	}
+	if _, answer := request(t, "GET", all[2].url+"/3", ""); answer != "3 has 0 bytes" {
+		t.Errorf("what a server has while another is away: %s", answer)
+	}
+}

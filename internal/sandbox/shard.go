@@ -138,14 +138,27 @@ func (o *Ownership) CheckPrimary() error {
 // elsewhereRetry is the time after which a caller tries again: a takeover takes some seconds.
 const elsewhereRetry = 2 * time.Second
 
-// Elsewhere is the reason of errors about sandboxes that another server works on.
+// SomeRange is the range of [Elsewhere] if it is not known which server has an object.
+const SomeRange = -1
+
+// Elsewhere is the reason of errors about objects that another server has, as a rule in its memory.
 type Elsewhere struct {
-	// Range is the range of the shard of the sandbox.
+	// Range is the range of the shard of the sandbox, or SomeRange.
 	Range int
 }
 
 // Error implements error.
-func (e Elsewhere) Error() string { return fmt.Sprintf("range %x is another server's", e.Range) }
+func (e Elsewhere) Error() string {
+	if e.Range == SomeRange {
+		return "another server may have it"
+	}
+	return fmt.Sprintf("range %x is another server's", e.Range)
+}
+
+// Somewhere returns an error of code [NotFound] about an object that another server may have.
+func Somewhere(format string, args ...any) *Error {
+	return Wrap(NotFound, Elsewhere{SomeRange}, format, args...)
+}
 
 // NewElsewhere returns an error of code [Unavailable] with the reason [Elsewhere].
 func NewElsewhere(id ID) *Error {
