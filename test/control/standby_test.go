@@ -11,6 +11,7 @@ import (
 
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/forward"
+	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/worker"
 )
 
@@ -54,7 +55,7 @@ func (s *server) standby() (url string) {
 		},
 		Caller: func(r *http.Request) string { return r.RemoteAddr }, Max: 1024, Log: log,
 	})
-	f.Lead(l.Addr().String(), 1)
+	f.Lead(forward.Server{Ranges: sandbox.AllRanges, Address: l.Addr().String(), Epoch: 1})
 	front := httptest.NewServer(edge.Wrap(log, f))
 	s.T.Cleanup(func() {
 		front.Close()

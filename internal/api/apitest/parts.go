@@ -13,6 +13,8 @@ import (
 
 	"github.com/modbox/modbox/internal/auth/sso"
 	"github.com/modbox/modbox/internal/forward"
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/secret"
 	"github.com/modbox/modbox/internal/store"
@@ -31,6 +33,17 @@ type part struct {
 // its own; the first is the primary. They forward requests to each other. People sign in with the providers. It skips the test without PostgreSQL.
 func NewParts(t testing.TB, n int, providers ...sso.Provider) []*Server {
 	t.Helper()
+	return newParts(t, n, options{providers: providers})
+}
+
+// NewPartsLimited is NewParts with the limits of [NewLimited].
+func NewPartsLimited(t testing.TB, n, sandboxes int, quotas quota.Limits) []*Server {
+	t.Helper()
+	return newParts(t, n, options{lives: lifecycle.Config{MaxSandboxes: sandboxes, Quota: quotas}})
+}
+
+func newParts(t testing.TB, n int, o options) []*Server {
+	t.Helper()
 	if !storetest.Postgres() {
 		t.Skip("the suite postgres runs this test, with a server in MODBOX_TEST_POSTGRES")
 	}
@@ -46,7 +59,8 @@ func NewParts(t testing.TB, n int, providers ...sso.Provider) []*Server {
 			Caller: func(*http.Request) string { return "" }, Max: 1000, Log: slog.New(slog.DiscardHandler),
 		})
 		t.Cleanup(p.others.Close)
-		s := newServer(t, options{part: p, providers: providers})
+		o.part = p
+		s := newServer(t, o)
 		s.watchRights()
 		p.token = s.Token
 		peers := httptest.NewServer(forward.Accept(s.Front))
