@@ -32,6 +32,11 @@ type Config struct {
 	// installation, nor a Pod that a later server has made.
 	Installation string
 	Epoch        int64
+	// Own are the ranges of shards of the server, if several servers are active at the same time: it sees the Pods that were made for sandboxes of these ranges
+	// alone. Zero: it is the only server.
+	Own sandbox.Ranges
+	// Join is the address at which the workers of new Pods find this server first; "" if the template has it.
+	Join string
 	// Current returns an error if another server may have taken over. It is called before each deletion of a Pod.
 	Current func(context.Context) error
 	// Token returns the token with which a worker joins.

@@ -62,6 +62,12 @@ const patience = time.Minute
 
 func newCluster(t *testing.T, timeout time.Duration, existing ...runtime.Object) *cluster {
 	t.Helper()
+	return newClusterOf(t, kubernetes.Config{StartTimeout: timeout}, existing...)
+}
+
+// newClusterOf is newCluster for a server with other settings.
+func newClusterOf(t *testing.T, cfg kubernetes.Config, existing ...runtime.Object) *cluster {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "pod.yaml")
 	if err := os.WriteFile(path, []byte(template), 0o600); err != nil {
 		t.Fatal(err)
@@ -89,17 +95,17 @@ func newCluster(t *testing.T, timeout time.Duration, existing ...runtime.Object)
 		func(to, from *corev1.PodList) { to.ListMeta = from.ListMeta },
 		func(l *corev1.PodList) []*corev1.Pod { return gentype.ToPointerSlice(l.Items) },
 		func(l *corev1.PodList, items []*corev1.Pod) { l.Items = gentype.FromPointerSlice(items) })
-	c.pods = kubernetes.New(kubernetes.Config{
-		Client: c, Namespace: "boxes", Template: read, Installation: installation, Epoch: epoch, Token: func(id string) string { return "token of " + id },
-		Current: func(context.Context) error {
-			c.asked.Add(1)
-			if c.replaced.Load() {
-				return errors.New("another server has taken over")
-			}
-			return nil
-		},
-		MaxPods: 3, MemoryOverhead: 1 << 20, DiskOverhead: 1 << 20, StartTimeout: timeout, Log: slog.New(slog.DiscardHandler),
-	})
+	cfg.Client, cfg.Namespace, cfg.Template, cfg.Installation, cfg.Epoch = c, "boxes", read, installation, epoch
+	cfg.Token = func(id string) string { return "token of " + id }
+	cfg.Current = func(context.Context) error {
+		c.asked.Add(1)
+		if c.replaced.Load() {
+			return errors.New("another server has taken over")
+		}
+		return nil
+	}
+	cfg.MaxPods, cfg.MemoryOverhead, cfg.DiskOverhead, cfg.Log = 3, 1<<20, 1<<20, slog.New(slog.DiscardHandler)
+	c.pods = kubernetes.New(cfg)
 	t.Cleanup(c.pods.Close)
 	return c
 }
@@ -193,7 +199,7 @@ func TestPodHasTheLimitsOfItsBox(t *testing.T) {
 	if got := fmt.Sprint(pod.Spec.Containers[0].Args); got != "[worker --id="+w.ID+"]" {
 		t.Errorf("the arguments are %s", got)
 	}
-	for name, want := range map[string]string{"app": "modbox", "modbox/sandbox": "sbx_1", "modbox/workspace": "ws_1", "modbox/installation": installation, "modbox/epoch": strconv.Itoa(epoch)} {
+	for name, want := range map[string]string{"app": "modbox", "modbox/sandbox": "sbx_1", "modbox/workspace": "ws_1", "modbox/installation": installation, "modbox/epoch": strconv.Itoa(epoch), "modbox/range": "0"} {
 		if pod.Labels[name] != want {
 			t.Errorf("the label %s is %q, want %q", name, pod.Labels[name], want)
 		}
@@ -243,6 +249,54 @@ func TestPodsOfAnEarlierServer(t *testing.T) {
 		t.Errorf("lost %q, want %q", got, want)
 	}
 	c.becomes(t, slices.Sorted(slices.Values([]string{"modbox-0", strings.ToLower(kept), otherApp.Name, otherInstallation.Name, later.Name}))...)
+}
+
+// TestPodsOfServers checks that each of several servers sees the Pods of its sandboxes alone, and says in new Pods whose they are and where it is.
+func TestPodsOfServers(t *testing.T) {
+	without := existing(worker.NewSuppliedID(), epoch-1) // of an earlier version
+	of := func(shard string) (fleet.Wanted, *corev1.Pod) {
+		w := wanted()
+		w.ID, w.Box.ID = worker.NewSuppliedID(), sandbox.ID("sbx_"+shard)
+		c := newClusterOf(t, kubernetes.Config{StartTimeout: time.Hour, Join: "192.0.2.7:7071"})
+		c.start(t)
+		connected := make(chan struct{})
+		close(connected)
+		if err := c.pods.Supply(t.Context(), w, connected); err != nil {
+			t.Fatal(err)
+		}
+		pod, err := c.Get(t.Context(), strings.ToLower(w.ID), metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := fmt.Sprint(pod.Spec.Containers[0].Args), "[worker --join=192.0.2.7:7071 --id="+w.ID+"]"; got != want {
+			t.Errorf("the arguments are %s, want %s", got, want)
+		}
+		return w, pod
+	}
+	_, low := of("07")
+	_, high := of("e0")
+	if low.Labels["modbox/range"] != "0" || high.Labels["modbox/range"] != "14" {
+		t.Errorf("the labels are %v and %v", low.Labels, high.Labels)
+	}
+	parts := sandbox.Parts(2)
+	for name, test := range map[string]struct {
+		own  sandbox.Ranges
+		left []*corev1.Pod // that the server, which expects none, does not delete
+	}{
+		"first": {parts[0], []*corev1.Pod{high}}, "second": {parts[1], []*corev1.Pod{without, low}}, "only": {sandbox.AllRanges, nil},
+	} {
+		var want []string
+		for _, pod := range test.left {
+			want = append(want, pod.Name)
+		}
+		slices.Sort(want)
+		c := newClusterOf(t, kubernetes.Config{StartTimeout: time.Hour, Own: test.own}, without.DeepCopy(), low.DeepCopy(), high.DeepCopy())
+		c.start(t)
+		c.becomes(t, want...)
+		if t.Failed() {
+			t.Fatalf("the %s server", name)
+		}
+	}
 }
 
 // TestReplacedServer checks that a server deletes no Pod after another has taken over.

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/modbox/modbox/internal/driver/fleet"
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 const (
@@ -26,6 +27,8 @@ const (
 	// installationLabel and epochLabel name the server that has made a Pod.
 	installationLabel = "modbox/installation"
 	epochLabel        = "modbox/epoch"
+	// rangeLabel is the label with the range of shards of the box for which a Pod was made. Pods of earlier versions have none.
+	rangeLabel = "modbox/range"
 	// tokenAnnotation has the token with which the worker joins.
 	tokenAnnotation = "modbox/join-token"
 	// container is the name of the template's container for the worker.
@@ -80,9 +83,14 @@ func (p *Pods) pod(w fleet.Wanted) *corev1.Pod {
 	label(workspaceLabel, string(w.Workspace))
 	label(installationLabel, p.cfg.Installation)
 	label(epochLabel, strconv.FormatInt(p.cfg.Epoch, 10))
+	label(rangeLabel, strconv.Itoa(w.Box.ID.Shard().Range()))
 	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, tokenAnnotation, p.cfg.Token(w.ID))
 	c := &pod.Spec.Containers[slices.IndexFunc(pod.Spec.Containers, isWorker)]
 	c.Args = append(c.Args, "--id="+w.ID)
+	if p.cfg.Join != "" { // the template may name all servers
+		first := slices.IndexFunc(c.Args, func(arg string) bool { return strings.HasPrefix(arg, "--") })
+		c.Args = slices.Insert(c.Args, first, "--join="+p.cfg.Join)
+	}
 	r := w.Box.Resources
 	memory := resource.NewQuantity(boxes*(r.MemoryBytes+p.cfg.MemoryOverhead), resource.BinarySI)
 	cpu := resource.NewMilliQuantity(boxes*r.CPUMilli, resource.DecimalSI)
@@ -93,11 +101,28 @@ func (p *Pods) pod(w fleet.Wanted) *corev1.Pod {
 	return pod
 }
 
-// selector returns the selector of the Pods of the template that servers of the installation have made.
+// selector returns the selector of the Pods of the template that servers of the installation have made for sandboxes of the ranges of this server. The server of
+// the first range also has the Pods without a range.
 func (p *Pods) selector() string {
 	labels := maps.Clone(p.cfg.Template.Labels)
 	labels[installationLabel] = p.cfg.Installation
-	return metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: labels})
+	selector := metav1.LabelSelector{MatchLabels: labels}
+	var own, others []string
+	for n := range sandbox.RangeCount {
+		if p.cfg.Own.HasRange(n) {
+			own = append(own, strconv.Itoa(n))
+		} else {
+			others = append(others, strconv.Itoa(n))
+		}
+	}
+	switch {
+	case len(own) == 0 || len(others) == 0:
+	case p.cfg.Own.HasRange(0):
+		selector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: rangeLabel, Operator: metav1.LabelSelectorOpNotIn, Values: others}}
+	default:
+		selector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: rangeLabel, Operator: metav1.LabelSelectorOpIn, Values: own}}
+	}
+	return metav1.FormatLabelSelector(&selector)
 }
 
 // epochOf returns the epoch of the server that has made a Pod; 0 if it is not known.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"log/slog"
+	"net"
 
 	"k8s.io/klog/v2"
 
@@ -12,7 +13,7 @@ import (
 )
 
 // openPods returns the supplier of workers; nil if sandboxes run on the workers that join.
-func (p *parts) openPods(cfg config.Config, authority *worker.Authority, log *slog.Logger) (fleet.Supplier, error) {
+func (p *parts) openPods(cfg config.Config, authority *worker.Authority, listening net.Addr, log *slog.Logger) (fleet.Supplier, error) {
 	if cfg.Kubernetes.PodTemplate == "" {
 		return nil, nil
 	}
@@ -28,6 +29,9 @@ func (p *parts) openPods(cfg config.Config, authority *worker.Authority, log *sl
 	pods := podsConfig(cfg)
 	pods.Client, pods.Namespace, pods.Template, pods.Log = client, namespace, template, log
 	pods.Installation, pods.Epoch, pods.Current, pods.Token = p.instance, p.generation, p.store.Confirm, authority.TokenFor
+	if cfg.Replica.Active > 1 { // limits are of all servers together
+		pods.Own, pods.Join, pods.MaxPods = p.store.Ranges(), cfg.Replica.At(listening), max(1, pods.MaxPods/cfg.Replica.Active)
+	}
 	return kubernetes.New(pods), nil
 }
 

@@ -74,7 +74,7 @@ func (p *parts) awaitWorkers(ctx context.Context, cfg config.Config, log *slog.L
 	if err := p.checkPlaces(ctx, cfg, rows); err != nil {
 		return err
 	}
-	supplier, err := p.openPods(cfg, authority, log)
+	supplier, err := p.openPods(cfg, authority, l.Addr(), log)
 	if err != nil {
 		return err
 	}

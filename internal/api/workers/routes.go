@@ -107,7 +107,7 @@ func (h *Workers) find(ref string) (fleet.Worker, error) {
 	if h.Fleet == nil {
 		return fleet.Worker{}, sandbox.Errorf(sandbox.NotFound, "there is no worker %q: sandboxes of this server run on its own machine", ref)
 	}
-	return h.Fleet.AnyWorker(ref)
+	return h.Fleet.Find(ref)
 }
 
 func answer(w fleet.Worker, err error) (*route.Body[wire.Worker], error) {

@@ -49,19 +49,6 @@ func (f *foreign) AllWorkers() []Worker {
 	return list
 }
 
-// AnyWorker returns a worker of any server that was not removed, by its name or id. Errors: NotFound.
-func (f *foreign) AnyWorker(ref string) (Worker, error) {
-	w, err := f.to.Worker(ref)
-	if err != nil {
-		f.seeing.Lock()
-		defer f.seeing.Unlock()
-		if i := slices.IndexFunc(f.list, func(w Worker) bool { return w.Name == ref || w.ID == ref }); i >= 0 {
-			return f.list[i], nil
-		}
-	}
-	return w, err
-}
-
 // Elsewhere returns an error for a worker that another server has. Errors: [worker.ErrElsewhere].
 func (f *foreign) Elsewhere(id string) error {
 	if _, err := f.to.Worker(id); err == nil || !f.several() {
@@ -70,12 +57,25 @@ func (f *foreign) Elsewhere(id string) error {
 	return worker.ErrElsewhere
 }
 
-// missing returns the error for a worker that this server does not have. Errors: NotFound; [worker.ErrElsewhere] for a worker of another server.
-func (f *foreign) missing(ref string) error {
-	if _, err := f.AnyWorker(ref); err == nil {
-		return sandbox.Wrap(sandbox.Unavailable, worker.ErrElsewhere, "another server has the worker %q", ref)
+// Find returns a worker of this server that was not removed, by its name or id. Errors: NotFound; Unavailable, with [sandbox.Elsewhere], for a worker of another
+// server.
+func (f *foreign) Find(ref string) (Worker, error) {
+	w, err := f.to.Worker(ref)
+	if err != nil {
+		err = f.missing(ref)
 	}
-	return noWorker(ref)
+	return w, err
+}
+
+// missing returns the error for a worker that this server does not have. Errors: of Find.
+func (f *foreign) missing(ref string) error {
+	f.seeing.Lock()
+	defer f.seeing.Unlock()
+	i := slices.IndexFunc(f.list, func(w Worker) bool { return w.Name == ref || w.ID == ref })
+	if i < 0 {
+		return noWorker(ref)
+	}
+	return sandbox.Wrap(sandbox.Unavailable, sandbox.Elsewhere{Range: f.list[i].Home}, "another server has the worker %q; try again", ref)
 }
 
 // see keeps what records say about the workers of other servers.

@@ -186,11 +186,16 @@ func TestHomes(t *testing.T) {
 		return nil
 	})
 	other := s.connected(0)[0]
-	if w, err := again.AnyWorker(other); err != nil || w.ID != other {
-		t.Errorf("AnyWorker() of another server = %+v, %v", w, err)
+	_, found := again.Find(other)
+	_, used := again.Use(t.Context(), other, worker.Draining)
+	for _, err := range []error{found, used} {
+		var elsewhere sandbox.Elsewhere
+		if !errors.As(err, &elsewhere) || !s.parts[0].HasRange(elsewhere.Range) || sandbox.CodeOf(err) != sandbox.Unavailable {
+			t.Errorf("the error for the worker of another server is %v", err)
+		}
 	}
-	if _, err := again.Use(t.Context(), other, worker.Draining); !errors.Is(err, worker.ErrElsewhere) || sandbox.CodeOf(err) != sandbox.Unavailable {
-		t.Errorf("Use() for the worker of another server = %v", err)
+	if w, err := again.Find(before[0]); err != nil || w.ID != before[0] {
+		t.Errorf("Find() = %+v, %v", w, err)
 	}
 	if _, err := again.Remove(t.Context(), "none", true); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("Remove() of no worker = %v", err)
@@ -211,9 +216,9 @@ func TestHomeOfBoxes(t *testing.T) {
 	}
 	shown := func(connected bool) func() error {
 		return func() error {
-			w, err := s.at(1).AnyWorker(workerName(0))
-			if err != nil || w.Connected != connected || w.Boxes != 1 || w.PromisedBytes != spec.Resources.MemoryBytes {
-				return fmt.Errorf("%+v, %w", w, err)
+			list := s.at(1).AllWorkers()
+			if len(list) != 1 || list[0].Connected != connected || list[0].Boxes != 1 || list[0].PromisedBytes != spec.Resources.MemoryBytes {
+				return fmt.Errorf("%+v", list)
 			}
 			return nil
 		}
