@@ -24,9 +24,10 @@ func (s *Server) registerPublic() {
 	}
 	open("GET /healthz", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, struct {
-			Status string `json:"status"`
-			Role   string `json:"role,omitempty"`
-		}{"ok", s.deps.Role})
+			Status      string `json:"status"`
+			Role        string `json:"role,omitempty"`
+			ShardRanges string `json:"shard_ranges,omitempty"`
+		}{"ok", s.deps.Role, s.deps.ShardRanges})
 	}))
 	open("GET /readyz", http.HandlerFunc(s.ready))
 	streams := &executions.Streams{Service: s.deps.Service.Executions()}
@@ -62,10 +63,11 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), readyTime)
 	defer cancel()
 	answer := struct {
-		Ready  bool              `json:"ready"`
-		Role   string            `json:"role,omitempty"`
-		Checks map[string]string `json:"checks"`
-	}{true, s.deps.Role, map[string]string{}}
+		Ready       bool              `json:"ready"`
+		Role        string            `json:"role,omitempty"`
+		ShardRanges string            `json:"shard_ranges,omitempty"`
+		Checks      map[string]string `json:"checks"`
+	}{true, s.deps.Role, s.deps.ShardRanges, map[string]string{}}
 	var mu sync.Mutex // guards answer
 	var wg sync.WaitGroup
 	for name, check := range s.deps.Ready {

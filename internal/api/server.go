@@ -95,6 +95,8 @@ type Deps struct {
 	Ready map[string]func(context.Context) error
 	// Role is shown by GET /healthz and GET /readyz of a server with standbys; "" for others.
 	Role string
+	// ShardRanges are the digits of the ranges of shards of one of several active servers; "" for others. It is shown with Role.
+	ShardRanges string
 	// Dialects put their own routes beside /v1 on the same mux.
 	Dialects []Dialect
 }

@@ -37,7 +37,8 @@ var mayImport = map[string][]string{
 	"internal/eviction":         {"internal/sandbox"},
 	"internal/capacity":         {"internal/sandbox", "internal/quota"},
 	"internal/embedded":         {},
-	"internal/statedir":         {"internal/ballast", "internal/durable", "internal/retry"},
+	"internal/statedir":         {"internal/ballast", "internal/durable", "internal/retry", "internal/sandbox"},
+	"internal/turn":             {"internal/sandbox", "internal/statedir"},
 	"internal/durable":          {"internal/sparse"},
 	"internal/sparse":           {},
 	"internal/certificate":      {},
@@ -191,7 +192,7 @@ var mayImport = map[string][]string{
 	"internal/agent/fileserver": {"internal/agentapi", "internal/agent/answer", "internal/agent/rootdir"},
 
 	// What is on disk beside the database.
-	"internal/installation": {"internal/durable"},
+	"internal/installation": {"internal/durable", "internal/sandbox"},
 	"internal/quarantine":   {"internal/sandbox", "internal/durable"},
 
 	// The drivers, and what proves them.

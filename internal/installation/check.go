@@ -67,30 +67,46 @@ func (d Dirs) CheckRun() error {
 		d.Run, len(names), mark.StateDir)
 }
 
-// Check refuses a database that is older than what lies beside it, or another's.
-func (d Dirs) Check(db Identity) error {
+// Found are the marks of the directories of a server that count.
+type Found []found
+
+type found struct {
+	dir string
+	Mark
+}
+
+// Marks returns the marks beside a database. With several active servers they grow with it, so they must be read before it.
+func (d Dirs) Marks() (list Found, err error) {
 	for _, dir := range []string{d.State, d.Run} {
-		mark, found, err := Read(dir)
+		mark, there, err := Read(dir)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if !found {
+		if !there {
 			continue
 		}
 		if dir == d.Run && dir != d.State {
 			names, err := entries(d.Boxes)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if len(names) == 0 {
 				continue // nothing there can be lost
 			}
 		}
+		list = append(list, found{dir, mark})
+	}
+	return list, nil
+}
+
+// Check refuses a database that is older than the marks beside it, or another's.
+func (d Dirs) Check(marks Found, db Identity) error {
+	for _, m := range marks {
 		switch {
-		case mark.ID != db.ID:
-			return d.refuse("the database %s is of installation %s, but what lies in %s is of installation %s", d.Database, db.ID, dir, mark.ID)
-		case mark.Generation > db.Generation:
-			return d.refuse("the database %s is older than what lies in %s: it is of generation %d, and %d was reached", d.Database, dir, db.Generation, mark.Generation)
+		case m.ID != db.ID:
+			return d.refuse("the database %s is of installation %s, but what lies in %s is of installation %s", d.Database, db.ID, m.dir, m.ID)
+		case m.Generation > db.Generation:
+			return d.refuse("the database %s is older than what lies in %s: it is of generation %d, and %d was reached", d.Database, m.dir, db.Generation, m.Generation)
 		}
 	}
 	return nil

@@ -89,7 +89,7 @@ func TestCommandsUseTheDatabaseOfTheServer(t *testing.T) {
 // markDirectory makes dir a state directory of an installation.
 func markDirectory(t *testing.T, dir string, id installation.Identity) {
 	t.Helper()
-	marks, err := installation.Write(installation.Mark{Identity: id, StateDir: dir}, dir)
+	marks, err := installation.Write(installation.Mark{Identity: id, StateDir: dir}, sandbox.AllRanges, dir)
 	if err == nil {
 		err = marks.Close()
 	}

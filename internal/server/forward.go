@@ -27,6 +27,7 @@ import (
 	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store"
 	"github.com/modbox/modbox/internal/store/database"
+	"github.com/modbox/modbox/internal/turn"
 	"github.com/modbox/modbox/internal/worker"
 )
 
@@ -198,7 +199,7 @@ func (p *parts) lead(cfg config.Config, front http.Handler, shell *sshListener, 
 	if !cfg.Standby {
 		return &leader{}
 	}
-	p.metrics.MustRegister(forward.Role(true))
+	p.metrics.MustRegister(forward.Role(true), turn.Collector(p.ranges))
 	if p.others != nil {
 		p.metrics.MustRegister(p.others.Collectors()...)
 	}

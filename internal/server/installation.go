@@ -55,7 +55,8 @@ func peekInstallation(ctx context.Context, cfg config.Config, dirs installation.
 // that it cannot be read. It changes nothing.
 func fitsInstallation(ctx context.Context, cfg config.Config) error {
 	dirs := installationDirs(cfg)
-	if err := errors.Join(dirs.CheckRun(), checkMissing(cfg, dirs)); err != nil {
+	marks, err := dirs.Marks()
+	if err := errors.Join(err, dirs.CheckRun(), checkMissing(cfg, dirs)); err != nil {
 		return err
 	}
 	db, err := peekInstallation(ctx, cfg, dirs)
@@ -65,7 +66,7 @@ func fitsInstallation(ctx context.Context, cfg config.Config) error {
 	if err != nil {
 		return err
 	}
-	return dirs.Check(db)
+	return dirs.Check(marks, db)
 }
 
 // openStore opens the database, unless it does not belong to the state and run directories: with an
@@ -80,6 +81,7 @@ func (p *parts) openStore(ctx context.Context, cfg config.Config, accept bool, k
 	if err != nil {
 		return err
 	}
+	beside, unread := dirs.Marks()
 	if !accept {
 		if err := checkMissing(cfg, dirs); err != nil {
 			return err
@@ -90,6 +92,7 @@ func (p *parts) openStore(ctx context.Context, cfg config.Config, accept bool, k
 		}
 		location.Postgres.Reached = mark.Identity // of several primaries, the primary that has everything
 	}
+	location.Postgres.Ranges = p.ranges
 	st, err := afterOthers(ctx, cfg, log, func() (*store.Store, error) {
 		return withSpace(p.disk, func() (*store.Store, error) { return store.OpenAt(ctx, location, store.WithKeys(keys)) })
 	})
@@ -101,7 +104,7 @@ func (p *parts) openStore(ctx context.Context, cfg config.Config, accept bool, k
 	if err != nil {
 		return err
 	}
-	if reason := dirs.Check(db); reason != nil {
+	if reason := errors.Join(unread, dirs.Check(beside, db)); reason != nil {
 		if !accept {
 			return reason
 		}
@@ -117,7 +120,7 @@ func (p *parts) openStore(ctx context.Context, cfg config.Config, accept bool, k
 	}
 	p.instance, p.generation = db.ID, db.Generation
 	marks, err := withSpace(p.disk, func() (*installation.Marks, error) {
-		return installation.Write(installation.Mark{Identity: db, StateDir: cfg.StateDir}, slices.Compact([]string{cfg.StateDir, cfg.RunDir})...)
+		return installation.Write(installation.Mark{Identity: db, StateDir: cfg.StateDir}, p.ranges, slices.Compact([]string{cfg.StateDir, cfg.RunDir})...)
 	})
 	if err != nil {
 		return err

@@ -3,15 +3,12 @@ package server
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -23,7 +20,6 @@ import (
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/api/host"
 	"github.com/modbox/modbox/internal/api/sshaccess"
-	"github.com/modbox/modbox/internal/backup"
 	"github.com/modbox/modbox/internal/ballast"
 	"github.com/modbox/modbox/internal/capacity"
 	"github.com/modbox/modbox/internal/config"
@@ -41,6 +37,7 @@ import (
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/registry"
+	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/secret"
 	"github.com/modbox/modbox/internal/server/services"
 	"github.com/modbox/modbox/internal/statedir"
@@ -123,6 +120,8 @@ type parts struct {
 	// instance is the id of the installation, for receivers. The generation of the database grows with each start.
 	instance   string
 	generation int64
+	// ranges are the ranges of shards that the server works on.
+	ranges sandbox.Ranges
 	// lost gets an error when a server with standbys must end, because it has lost its database.
 	lost chan error
 	// lifecycle is nil until the services are there. Workers connect before.
@@ -141,10 +140,11 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	l, meanwhile, err := enter(ctx, cfg, p.version, log, &cu)
+	l, meanwhile, ranges, err := enter(ctx, cfg, o.AcceptDatabase, p.version, log, &cu)
 	if err != nil {
 		return nil, err
 	}
+	p.ranges = ranges
 	defer meanwhile.pass() // Run answers what comes later
 	p.others = meanwhile.others(cfg)
 	if p.urls, err = proxy.NewURLs(publicURL(cfg, l.Addr()), cfg.Domain); err != nil {
@@ -196,54 +196,6 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	return s, nil
 }
 
-// enter locks the directories of the server, for which a standby waits, and listens. A control server answers requests meanwhile.
-func enter(ctx context.Context, cfg config.Config, version string, log *slog.Logger, cu *cleanup.Cleanup) (l net.Listener, m *meanwhile, err error) {
-	dirs := slices.Compact([]string{cfg.StateDir, cfg.RunDir})
-	for _, dir := range dirs {
-		if err := statedir.Make(dir); err != nil {
-			return nil, nil, err
-		}
-	}
-	if cfg.Standby {
-		if l, m, err = awaitTurn(ctx, cfg, version, log, cu); err != nil {
-			return nil, nil, err
-		}
-		dirs = nil // awaitTurn has locked them
-	}
-	for _, dir := range dirs {
-		unlock, err := statedir.Lock(ctx, dir, cfg.StateDir)
-		if err != nil {
-			return nil, nil, err
-		}
-		cu.Add(unlock)
-	}
-	if err := backup.Finish(cfg.StateDir); err != nil {
-		return nil, nil, err
-	}
-	if err := os.Remove(filepath.Join(cfg.StateDir, statedir.AddressFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, fmt.Errorf("remove the address of the server before: %w", err)
-	}
-	if l != nil {
-		return l, m, nil
-	}
-	// The address comes first: without it nothing else should happen.
-	if l, err = listen(cfg, log, cu); err != nil || cfg.Role != config.RoleControl || len(cfg.TLS.ACME.Hosts) > 0 {
-		return l, nil, err
-	}
-	m, err = answerMeanwhile(cfg, l, nil, log, cu) // its start waits for a worker
-	return l, m, err
-}
-
-// listen listens for clients.
-func listen(cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) (net.Listener, error) {
-	l, err := net.Listen("tcp", cfg.Listen)
-	if err != nil {
-		return nil, err
-	}
-	cu.Add(func() { _ = l.Close() }) // closed already when it was served
-	return l, checkExposure(cfg, l.Addr(), log)
-}
-
 // endWork ends the background work of sandboxes.
 func (p *parts) endWork(ctx context.Context, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
@@ -273,7 +225,8 @@ func (p *parts) open(ctx context.Context, cfg config.Config, accept bool, log *s
 	if p.disk, err = openDisk(ctx, cfg, accept, log); err != nil {
 		return err
 	}
-	if p.keys, err = withSpace(p.disk, func() (*secret.Keys, error) { return OpenKeys(cfg) }); err != nil {
+	// Servers that start at the same time get the same files.
+	if err := beforeOthers(ctx, cfg, func() error { return p.makeFiles(cfg) }); err != nil {
 		return err
 	}
 	if err := p.openStore(ctx, cfg, accept, p.keys, log, cu); err != nil {
@@ -395,6 +348,9 @@ func (p *parts) front(cfg config.Config, clients *conns.Tracker, shell sshaccess
 	if cfg.Standby {
 		deps.Role = "active"
 	}
+	if p.ranges != sandbox.AllRanges {
+		deps.ShardRanges = p.ranges.Digits()
+	}
 	settings := apiConfig(cfg, p.urls, p.version)
 	settings.SSH = shell
 	v1, err := api.New(settings, deps)
@@ -419,13 +375,15 @@ func (s *Server) Run(ctx context.Context) error {
 	end := s.release
 	defer func() { end() }()
 	address := s.listener.Addr().String()
-	path := filepath.Join(s.cfg.StateDir, statedir.AddressFile)
-	if err := s.disk.retry(func() error { return os.WriteFile(path, []byte(address+"\n"), 0o600) }); ballast.IsFull(err) {
-		s.log.Error("cannot write the address; commands on this machine will not find the server", "error", err)
-	} else if err != nil {
-		return fmt.Errorf("write address: %w", err)
+	if s.store.Owner().Primary() { // of several active servers, commands on this machine find a single one
+		path := filepath.Join(s.cfg.StateDir, statedir.AddressFile)
+		if err := s.disk.retry(func() error { return os.WriteFile(path, []byte(address+"\n"), 0o600) }); ballast.IsFull(err) {
+			s.log.Error("cannot write the address; commands on this machine will not find the server", "error", err)
+		} else if err != nil {
+			return fmt.Errorf("write address: %w", err)
+		}
+		end = func() { _ = os.Remove(path); s.release() }
 	}
-	end = func() { _ = os.Remove(path); s.release() }
 	served := make(chan error, 4)
 	s.ssh.serve(served)
 	s.tls.serve(served)

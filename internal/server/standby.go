@@ -7,9 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"gvisor.dev/gvisor/pkg/cleanup"
@@ -18,131 +16,80 @@ import (
 	"github.com/modbox/modbox/internal/certificate"
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/conns"
+	"github.com/modbox/modbox/internal/installation"
 	"github.com/modbox/modbox/internal/sandbox"
-	"github.com/modbox/modbox/internal/statedir"
+	"github.com/modbox/modbox/internal/store"
 	"github.com/modbox/modbox/internal/store/database"
+	"github.com/modbox/modbox/internal/turn"
 )
 
 const (
 	// standbyRetry is the Retry-After of requests to a server that starts.
 	standbyRetry = 2 * time.Second
-	// stallLimit is the time for which the active server may stand still; then the kernel ends it, so that a standby gets its turn.
-	stallLimit = 15 * time.Second
 	// databaseLimit is the time after which the active server ends if it cannot write to its database: a standby that reaches the database
 	// gets its turn.
 	databaseLimit = 45 * time.Second
-	// lockCheck is the interval of the checks of the lock of the state directory, and lockLimit the time after which a server ends
-	// if none has succeeded: a file server keeps a lock for longer (90 seconds with NFSv4).
-	lockCheck = 5 * time.Second
-	lockLimit = time.Minute
 	// takenPause is the time between two attempts to open the database while another server has it.
 	takenPause = time.Second
 )
 
-// awaitTurn listens, and waits until no other server works on the state directory. Meanwhile the active server answers requests.
-func awaitTurn(ctx context.Context, cfg config.Config, version string, log *slog.Logger, cu *cleanup.Cleanup) (l net.Listener, m *meanwhile, err error) {
+// awaitTurn listens, and waits until no other server works on the state directory, or on one of its parts. Meanwhile the active servers answer
+// requests. It returns the ranges of shards that this server works on.
+func awaitTurn(ctx context.Context, cfg config.Config, version string, log *slog.Logger, cu *cleanup.Cleanup) (l net.Listener, m *meanwhile, r sandbox.Ranges, err error) {
 	if l, err = listen(cfg, log, cu); err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
 	f, err := follow(ctx, cfg, l.Addr(), version, log, cu)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
 	if m, err = answerMeanwhile(cfg, l, f, log, cu); err == nil {
 		err = m.forwardSSH(ctx, cfg, log, cu)
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
-	log.Info("waiting until no other server works on the state directory", "address", l.Addr().String(), "state_dir", cfg.StateDir)
-	t := &turn{}
-	if err := endStalled(stallLimit, t.well); err != nil { // before the lock, with which it must not stand still
-		log.Warn("a server that stands still keeps its standbys from their turn: the kernel refuses a timer", "error", err)
+	log.Info("waiting until no other server works on the state directory", "address", l.Addr().String(), "state_dir", cfg.StateDir, "active_servers", len(cfg.Replica.Parts()))
+	t, err := turn.Take(ctx, turn.Config{
+		StateDir: cfg.StateDir, Parts: cfg.Replica.Parts(), Log: log,
+		Look:    func(ctx context.Context) (bool, error) { return lookAtDatabase(ctx, cfg) },
+		Prepare: func(ctx context.Context) error { return prepareDatabase(ctx, cfg, log) },
+	})
+	if err != nil {
+		return nil, nil, 0, err
 	}
-	if os.Getpid() == 1 {
-		log.Warn("the kernel does not end a stopped server that is the first process of its container, so its standbys do not get their turn: use an init process (docker run --init, shareProcessNamespace)")
-	}
-	if err := t.take(ctx, cfg, log); err != nil {
-		return nil, nil, err
-	}
-	log.Info("this server has its turn")
-	return l, m, nil
+	log.Info("this server has its turn", "shard_ranges", t.Ranges().Digits())
+	return l, m, t.Ranges(), nil
 }
 
-// turn is the lock of the state directory of a server with standbys. It ends with the process, and not before: requests and work in the
-// background may outlast everything else.
-type turn struct {
-	held atomic.Pointer[statedir.Held] // nil before
-	// confirmed is the uptime at which the lock was held for sure.
-	confirmed atomic.Int64
-}
-
-// take waits until the database answers and no other server works on the state directory. A server that cannot reach the database
-// leaves the lock to the others.
-func (t *turn) take(ctx context.Context, cfg config.Config, log *slog.Logger) error {
-	for {
-		if err := awaitDatabase(ctx, cfg, log); err != nil {
-			return err
-		}
-		held, err := statedir.Await(ctx, cfg.StateDir, cfg.StateDir)
-		if err != nil {
-			return err
-		}
-		if err := reachDatabase(ctx, cfg); err != nil {
-			held.Release()
-			continue
-		}
-		t.confirmed.Store(int64(uptime()))
-		t.held.Store(held)
-		go t.watch(log) // until the process ends
-		return nil
-	}
-}
-
-// watch ends the process when the lock is lost, because another server may have it.
-func (t *turn) watch(log *slog.Logger) {
-	for range time.Tick(lockCheck) {
-		if err := t.held.Load().Check(); err != nil {
-			log.Error("the lock of the state directory is lost: the server ends", "error", err)
-			os.Exit(1)
-		}
-		t.confirmed.Store(int64(uptime()))
-	}
-}
-
-// well reports whether the server may go on: it has no turn yet, or had the lock a short time ago.
-func (t *turn) well() bool {
-	return t.held.Load() == nil || uptime()-time.Duration(t.confirmed.Load()) < lockLimit
-}
-
-// awaitDatabase waits until the database answers.
-func awaitDatabase(ctx context.Context, cfg config.Config, log *slog.Logger) error {
-	for {
-		err := reachDatabase(ctx, cfg)
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() == nil {
-			log.Warn("waiting until the database answers", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(databaseCheck):
-		}
-	}
-}
-
-// reachDatabase returns why the database cannot be reached; nil for every answer, which the start judges.
-func reachDatabase(ctx context.Context, cfg config.Config) error {
+// lookAtDatabase reports whether the database has the tables of this program. Errors: it cannot be reached; other answers are judged by the start.
+func lookAtDatabase(ctx context.Context, cfg config.Config) (ready bool, err error) {
 	st, err := openOtherStore(ctx, cfg)
-	if err == nil {
-		return st.Close()
+	switch {
+	case err == nil:
+		return true, st.Close()
+	case sandbox.CodeOf(err) == sandbox.Unavailable || ctx.Err() != nil:
+		return false, err
 	}
-	if sandbox.CodeOf(err) == sandbox.Unavailable || ctx.Err() != nil {
+	return sandbox.CodeOf(err) != sandbox.NotFound && !errors.Is(err, database.ErrOlder), nil
+}
+
+// prepareDatabase makes or updates the tables of the database, which no server of the state directory uses.
+func prepareDatabase(ctx context.Context, cfg config.Config, log *slog.Logger) error {
+	at, err := storeLocation(cfg)
+	if err != nil {
 		return err
 	}
-	return nil
+	mark, _, err := installation.Read(cfg.StateDir)
+	if err != nil {
+		return err
+	}
+	at.Postgres.Reached = mark.Identity
+	st, err := afterOthers(ctx, cfg, log, func() (*store.Store, error) { return store.OpenAt(ctx, at) })
+	if err != nil {
+		return err
+	}
+	return st.Close()
 }
 
 // meanwhile answers requests on a listener until the server is active. A nil meanwhile answers none.

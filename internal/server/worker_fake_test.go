@@ -28,6 +28,12 @@ func runFakeWorker(t *testing.T, stateDir string, addresses ...string) *fake.Hos
 // startFakeWorker is runFakeWorker with the state in a directory, and a function that ends the worker before the end of the test.
 func startFakeWorker(t *testing.T, dir, stateDir string, addresses ...string) (host *fake.Host, stop func()) {
 	t.Helper()
+	return startNamedWorker(t, "a", dir, stateDir, addresses...)
+}
+
+// startNamedWorker is startFakeWorker with the name of the machine.
+func startNamedWorker(t *testing.T, name, dir, stateDir string, addresses ...string) (host *fake.Host, stop func()) {
+	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	host = fake.NewHost(t.TempDir())
 	state, err := worker.OpenState(dir, "")
@@ -40,7 +46,7 @@ func startFakeWorker(t *testing.T, dir, stateDir string, addresses ...string) (h
 	}
 	w := remote.NewWorker(remote.WorkerConfig{
 		Open:  func() (driver.Driver, error) { return fake.New(host), nil },
-		Cache: cache, Dir: filepath.Join(dir, "under-way"), Host: remote.Host{Name: "a", MemoryBytes: 64 << 30, Cores: 8},
+		Cache: cache, Dir: filepath.Join(dir, "under-way"), Host: remote.Host{Name: name, MemoryBytes: 64 << 30, Cores: 8},
 		Accept: func(c remote.Control) error { return state.Accept(c.Installation, c.Epoch) }, Log: log,
 	})
 	ctx, cancel := context.WithCancel(context.Background())

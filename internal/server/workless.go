@@ -17,6 +17,7 @@ import (
 	"gvisor.dev/gvisor/pkg/cleanup"
 
 	"github.com/modbox/modbox/internal/driver/fleet"
+	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/statedir"
 )
 
@@ -36,7 +37,7 @@ func (p *parts) watchWorkers(ctx context.Context, stateDir string, workers func(
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var task sync.WaitGroup
 	task.Go(func() {
-		w := openWorkless(stateDir, log)
+		w := openWorkless(stateDir, p.ranges, log)
 		for {
 			select {
 			case <-ctx.Done():
@@ -67,8 +68,12 @@ type workless struct {
 	ended          int       // the content of the file
 }
 
-func openWorkless(stateDir string, log *slog.Logger) *workless {
-	w := &workless{stateDir: stateDir, path: filepath.Join(stateDir, statedir.WorklessFile), log: log, since: time.Now()}
+func openWorkless(stateDir string, r sandbox.Ranges, log *slog.Logger) *workless {
+	name := statedir.WorklessFile
+	if !r.HasRange(0) { // the servers of each part count apart
+		name += "." + r.Digits()[:1]
+	}
+	w := &workless{stateDir: stateDir, path: filepath.Join(stateDir, name), log: log, since: time.Now()}
 	text, err := os.ReadFile(w.path)
 	if err == nil {
 		w.ended, err = strconv.Atoi(strings.TrimSpace(string(text)))

@@ -14,6 +14,7 @@ import (
 	"gvisor.dev/gvisor/pkg/cleanup"
 
 	"github.com/modbox/modbox/internal/driver/fleet"
+	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store/storetest"
 )
@@ -59,7 +60,7 @@ func TestWorkless(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	away, there := []fleet.Worker{{}}, []fleet.Worker{{}, {Connected: true}}
 	old := func() *workless { // a server that has had no worker for long
-		w := openWorkless(dir, log)
+		w := openWorkless(dir, sandbox.AllRanges, log)
 		w.since = w.since.Add(-24 * time.Hour)
 		return w
 	}
@@ -79,7 +80,7 @@ func TestWorkless(t *testing.T) {
 	}
 	limits := []time.Duration{1, 2, 4, 8, 8, 8}
 	for n, times := range limits { // each is the next server
-		w := openWorkless(dir, log)
+		w := openWorkless(dir, sandbox.AllRanges, log)
 		w.since = time.Now().Add(time.Minute - times*workersLimit)
 		if err := w.check(away); err != nil {
 			t.Errorf("server %d ends too early: %v", n, err)
@@ -95,7 +96,7 @@ func TestWorkless(t *testing.T) {
 	if err := old().check(there); err != nil {
 		t.Error(err)
 	}
-	w = openWorkless(dir, log)
+	w = openWorkless(dir, sandbox.AllRanges, log)
 	w.since = w.since.Add(-workersLimit)
 	if err := w.check(away); err == nil {
 		t.Error("the limit has not become small again after there was a worker")
@@ -111,7 +112,7 @@ func TestWatchWorkers(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(unlock) // after the end of the standby, which would take the lock
-	p := parts{lost: make(chan error, 1)}
+	p := parts{lost: make(chan error, 1), ranges: sandbox.AllRanges}
 	cu := cleanup.Make(func() {})
 	defer cu.Clean()
 	var looks atomic.Int64

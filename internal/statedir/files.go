@@ -25,3 +25,6 @@ const lockFile = "lock"
 
 // waitFile is locked by the servers that wait for the other lock, together.
 const waitFile = "lock.wait"
+
+// startFile is locked by a server for the time in which it makes files that several servers share.
+const startFile = "lock.start"

@@ -56,28 +56,36 @@ const awaitPause = 200 * time.Millisecond
 // which must have locks.
 //
 // Errors: of the disk; the cause of ctx.
-func Await(ctx context.Context, dir, stateDir string) (*Held, error) {
+func Await(ctx context.Context, dir, stateDir string) (held *Held, err error) {
+	err = await(ctx, dir, func() error {
+		held, err = lock(dir, stateDir)
+		return err
+	})
+	return held, err
+}
+
+// await calls try until it returns another error than takenError.
+func await(ctx context.Context, dir string, try func() error) error {
 	waits, err := os.OpenFile(filepath.Join(dir, waitFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("lock directory: %w", err)
+		return fmt.Errorf("lock directory: %w", err)
 	}
 	defer waits.Close() // nothing is written
 	for {
 		_ = unix.Flock(int(waits.Fd()), unix.LOCK_SH|unix.LOCK_NB) // for Awaited, which may have it at this moment
-		held, err := lock(dir, stateDir)
 		var taken takenError
-		if !errors.As(err, &taken) {
-			return held, err
+		if err := try(); !errors.As(err, &taken) {
+			return err
 		}
 		select {
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return context.Cause(ctx)
 		case <-time.After(awaitPause):
 		}
 	}
 }
 
-// Awaited reports whether a server waits in [Await] for the lock of dir.
+// Awaited reports whether a server waits in [Await] or [AwaitPart] for the lock of dir.
 func Awaited(dir string) (bool, error) {
 	f, err := os.OpenFile(filepath.Join(dir, waitFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -94,16 +102,24 @@ func Awaited(dir string) (bool, error) {
 // Held is a lock that this process has.
 type Held struct {
 	f    *os.File
-	text []byte // its content
+	text []byte // its content, or the part of it that names this process
+	at   int64  // where text is in f
+	// directory has the lock of the directory, which the process shares; nil if it has that alone, in f.
+	directory *os.File
 }
 
 // Release gives the lock up, as the end of the process does.
-func (h *Held) Release() { _ = h.f.Close() }
+func (h *Held) Release() {
+	if h.directory != nil {
+		_ = h.directory.Close()
+	}
+	_ = h.f.Close()
+}
 
 // Check returns an error if the lock is lost: a file server gives up the locks of a machine that it has not heard for a while, and
 // then refuses what the machine writes to a file that it had locked. Check waits as long as the file server is away.
 func (h *Held) Check() error {
-	_, err := h.f.WriteAt(h.text, 0)
+	_, err := h.f.WriteAt(h.text, h.at)
 	if err == nil {
 		err = h.f.Sync()
 	}
@@ -120,6 +136,10 @@ func lock(dir, stateDir string) (*Held, error) {
 		return nil, fmt.Errorf("lock directory: %w", err)
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if part := partHolder(dir); part != "" {
+			_ = f.Close() // nothing was written
+			return nil, takenError{fmt.Errorf("another server (%s) works on a part of the sandboxes of %s", part, dir)}
+		}
 		holder, _ := io.ReadAll(io.LimitReader(f, 8<<10)) // only to name it
 		_ = f.Close()                                     // nothing was written
 		if !errors.Is(err, unix.EWOULDBLOCK) {
@@ -139,16 +159,11 @@ func lock(dir, stateDir string) (*Held, error) {
 		return nil, takenError{fmt.Errorf("another server (process %s, state directory %s) works on the run directory %s; give this server a run directory of its own (--run-dir or MODBOX_RUN_DIR)",
 			pid, other, dir)}
 	}
-	// The file names the holder of the lock; on a full disk it may be out of date.
-	text := fmt.Appendf(nil, "%d\n%s\n%s\n", os.Getpid(), stateDir, hostName())
-	if _, err = f.WriteAt(text, 0); err == nil {
-		err = f.Truncate(int64(len(text)))
-	}
-	if err != nil && !ballast.IsFull(err) {
+	if err := writeHolder(f, stateDir); err != nil {
 		_ = f.Close()
-		return nil, fmt.Errorf("write %s: %w", path, err)
+		return nil, err
 	}
-	return &Held{f, text}, nil
+	return &Held{f: f, text: lockText(stateDir)}, nil
 }
 
 // hostName returns the name of this machine; "" if it is not known.
@@ -181,12 +196,12 @@ func isLocked(path string) bool {
 	if !isAlive(strings.TrimSpace(first)) {
 		return false
 	}
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return false
 	}
-	defer f.Close() // and unlocks
-	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
+	defer f.Close()                                                                        // and unlocks
+	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) // servers may share it
 }
 
 // isAlive reports whether a process with the ID that a lock file contains exists.

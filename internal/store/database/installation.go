@@ -62,12 +62,12 @@ func (d *DB) RenewInstallation(ctx context.Context) (installation.Identity, erro
 	return d.Installation(ctx)
 }
 
-// Advance raises the generation of the database and returns it with its installation.
+// Advance raises the generation of the database and returns it with its installation. No other process gets the same generation.
 func (d *DB) Advance(ctx context.Context) (installation.Identity, error) {
 	if err := d.Write(ctx, func(context.Context, *sql.Tx) error { return nil }); err != nil {
 		return installation.Identity{}, fmt.Errorf("advance installation: %w", err)
 	}
-	return d.Installation(ctx)
+	return *d.reached.Load(), nil // not as the database has it now: other servers raise it as well
 }
 
 // OnAdvance registers f. After each write that raises the generation of the database, the

@@ -158,6 +158,9 @@ func openPostgres(ctx context.Context, p Postgres, serves bool) (_ *DB, err erro
 	return d, nil
 }
 
+// ErrOlder is wrapped by errors which say that a database has the tables of an earlier version.
+var ErrOlder = errors.New("the database has the tables of an earlier version")
+
 // processName returns a name that no other process has, and that tells an operator which process it is.
 func processName() string {
 	host, _ := os.Hostname()
@@ -193,9 +196,9 @@ func preparePostgres(ctx context.Context, c *pgx.ConnConfig, migrate, alone bool
 	case have == want:
 		return nil
 	case !migrate:
-		return sandbox.Errorf(sandbox.Unsupported, "the database is of version %d and this program of version %d; use the program that the server runs", have, want)
+		return sandbox.Wrap(sandbox.Unsupported, ErrOlder, "the database is of version %d and this program of version %d; use the program that the server runs", have, want)
 	case !alone:
-		return sandbox.Errorf(sandbox.Unsupported, "the database is of version %d and this program of version %d, and other servers may use it; start a server that owns all shards first", have, want)
+		return sandbox.Wrap(sandbox.Unsupported, ErrOlder, "the database is of version %d and this program of version %d, and other servers may use it; start again, which updates it when they have ended", have, want)
 	}
 	if _, err := m.Up(ctx); err != nil {
 		return fmt.Errorf("migrate: %w", err)

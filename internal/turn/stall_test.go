@@ -1,4 +1,4 @@
-package server
+package turn
 
 import (
 	"bufio"
@@ -11,9 +11,12 @@ import (
 	"time"
 )
 
+// stalledVariable makes this program the process of TestEndStalled.
+const stalledVariable = "MODBOX_TEST_STALLED"
+
 // TestStalledProcess is the process of TestEndStalled, which stops itself.
 func TestStalledProcess(t *testing.T) {
-	if os.Getenv(serverVariable) == "" {
+	if os.Getenv(stalledVariable) == "" {
 		t.Skip("it is a process of TestEndStalled")
 	}
 	if err := endStalled(3*time.Second, func() bool { return true }); err != nil {
@@ -31,7 +34,7 @@ func TestStalledProcess(t *testing.T) {
 // TestEndStalled checks that the kernel ends a process that was stopped.
 func TestEndStalled(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "-test.run", "^TestStalledProcess$")
-	cmd.Env = append(os.Environ(), serverVariable+"=1")
+	cmd.Env = append(os.Environ(), stalledVariable+"=1")
 	late := time.AfterFunc(2*time.Minute, func() { _ = cmd.Process.Signal(syscall.SIGCONT) })
 	defer late.Stop()
 	out, _ := cmd.CombinedOutput()
@@ -46,7 +49,7 @@ func TestEndStalledInit(t *testing.T) {
 		t.Skip("only root makes a PID namespace")
 	}
 	cmd := exec.Command(os.Args[0], "-test.run", "^TestStalledProcess$")
-	cmd.Env = append(os.Environ(), serverVariable+"=1")
+	cmd.Env = append(os.Environ(), stalledVariable+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
 	out, err := cmd.StdoutPipe()
 	if err == nil {

@@ -1,0 +1,116 @@
+package server
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store/storetest"
+)
+
+// newPart returns a server that works on one of n parts of the sandboxes, and is not running yet.
+func newPart(t *testing.T, n, name, stateDir, databaseURL string) *replica {
+	t.Helper()
+	r := newReplica(t, name, stateDir, databaseURL)
+	r.environ = append(r.environ, "MODBOX_REPLICA_ACTIVE="+n)
+	return r
+}
+
+// ranges returns the digits of the ranges that GET /readyz of an active server says; "" for none.
+func (r *replica) ranges() string {
+	resp, err := http.Get(r.url + "/readyz")
+	if err != nil {
+		return ""
+	}
+	defer resp.Body.Close()
+	var answer struct {
+		ShardRanges string `json:"shard_ranges"`
+	}
+	if json.NewDecoder(resp.Body).Decode(&answer) != nil || resp.StatusCode != http.StatusOK {
+		return ""
+	}
+	return answer.ShardRanges
+}
+
+// worksOn waits until the server is active with ranges.
+func (r *replica) worksOn(digits string) {
+	r.t.Helper()
+	r.until("it works on "+digits, func() bool { return r.ranges() == digits })
+}
+
+// create makes a sandbox, which must be in the ranges of the server.
+func (r *replica) create() (id string) {
+	r.t.Helper()
+	sb, err := r.client().Sandboxes.Create(r.t.Context(), client.CreateOptions{Image: "app:v1", WaitUpTo: time.Minute, Resources: client.Resources{Memory: "64Mi", Disk: "64Mi"}})
+	if err != nil || sb.State != client.Running {
+		r.t.Fatalf("create: %+v, %v", sb, err)
+	}
+	digit := sandbox.ID(sb.ID).Shard().Range()
+	for _, part := range sandbox.Parts(2) {
+		if part.Digits() == r.ranges() && !part.HasRange(digit) {
+			r.t.Errorf("the server of %s has made %s", part.Digits(), sb.ID)
+		}
+	}
+	return sb.ID
+}
+
+// echoes checks that a sandbox runs commands.
+func (r *replica) echoes(id string) {
+	r.t.Helper()
+	if out, err := r.client().Sandboxes.Exec(r.t.Context(), id, client.Command{Argv: []string{"/bin/echo", "here"}}); err != nil || string(out.Stdout) != "here\n" {
+		r.t.Errorf("sandbox %s at %s: %+v, %v", id, r.url, out, err)
+	}
+}
+
+// TestPartsOnPostgres checks that two servers work at the same time, each on a part of the sandboxes, and that a third takes over the part of
+// a server that was killed or has ended.
+func TestPartsOnPostgres(t *testing.T) {
+	if !storetest.Postgres() {
+		t.Skip("the suite postgres runs this test, with a server in MODBOX_TEST_POSTGRES")
+	}
+	url, stateDir := storetest.StartCluster(t).URL("postgres"), t.TempDir()
+	a, b, c := newPart(t, "2", "a", stateDir, url), newPart(t, "2", "b", stateDir, url), newPart(t, "2", "c", stateDir, url)
+	const lower, upper = "01234567", "89abcdef"
+	a.launch() // together, with a database that has no tables
+	b.launch()
+	for _, r := range []*replica{a, b} {
+		r.until("it waits for its first worker", func() bool { return strings.Contains(r.logged(), "waiting for the workers") })
+	}
+	runFakeWorker(t, stateDir, a.workers, c.workers)
+	startNamedWorker(t, "b", t.TempDir(), stateDir, b.workers)
+	a.until("two servers are active", func() bool { return a.ranges()+b.ranges() == lower+upper || b.ranges()+a.ranges() == lower+upper })
+	first, second := a, b
+	if b.ranges() == lower {
+		first, second = b, a
+	}
+	c.launch()
+	c.waits()
+	buildApp(t, first.client())
+	one, two := first.create(), second.create()
+	first.echoes(one)
+	second.echoes(two)
+
+	freed := a.ranges()
+	ofA, ofB := one, two
+	if first == b {
+		ofA, ofB = two, one
+	}
+	a.end(os.Kill)
+	c.worksOn(freed)
+	c.echoes(ofA)
+	b.echoes(ofB)
+	c.echoes(c.create())
+	a.launch()
+	a.waits()
+	c.end(syscall.SIGTERM)
+	a.worksOn(freed)
+	a.echoes(ofA)
+	a.echoes(a.create())
+	b.echoes(ofB)
+}
