@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -161,6 +162,45 @@ func TestDeletionOfAWorkspaceOnParts(t *testing.T) {
 			case <-committed:
 			case <-late:
 				t.Fatalf("%d sandboxes are left of a workspace that server %d deletes", live(), n)
+			}
+		}
+	}
+}
+
+// TestGuessesAtParts: wrong passwords count together, whichever server they come to.
+func TestGuessesAtParts(t *testing.T) {
+	parts := apitest.NewParts(t, 2)
+	parts[1].Want(201, "POST", "/v1/users", map[string]any{"name": "ada", "password": "correct horse"})
+	refused := 0
+	for n := range 12 {
+		switch a := parts[n%2].Do("POST", "/v1/auth/login", map[string]any{"username": "ada", "password": "a guess"}); a.Status {
+		case 401:
+		case 429:
+			refused++
+		default:
+			t.Fatalf("a guess: %d %s", a.Status, a.Body)
+		}
+	}
+	if refused < 2 {
+		t.Errorf("of 12 guesses at once %d were refused, want 2", refused)
+	}
+}
+
+// TestEventsOfParts follows the events of sandboxes of all servers at each of them.
+func TestEventsOfParts(t *testing.T) {
+	parts := apitest.NewParts(t, 2)
+	for _, at := range parts {
+		stream := followEvents(t, at, "?type=created", "")
+		stream.message() // its begin
+		for n, s := range parts {
+			name := fmt.Sprintf("e%s-%s", at.Store.Ranges().Digits(), s.Store.Ranges().Digits())
+			s.Want(201, "POST", "/v1/sandboxes", map[string]any{"name": name})
+			if m := stream.message(); !strings.Contains(m["data"], name) {
+				t.Errorf("the event of a sandbox of server %d is %v", n, m)
+			}
+			var sb wire.Sandbox
+			if at.Want(200, "GET", "/v1/sandboxes/"+name, nil).Into(t, &sb); sb.Name != name {
+				t.Errorf("the sandbox of the event is %+v", sb)
 			}
 		}
 	}

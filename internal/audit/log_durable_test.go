@@ -461,3 +461,23 @@ func TestAVerificationEndsWithItsRequest(t *testing.T) {
 		t.Errorf("it ended with %v", err)
 	}
 }
+
+// TestVerifyWhileAnotherServerCuts removes old records while a verification is about to read them.
+func TestVerifyWhileAnotherServerCuts(t *testing.T) {
+	for cuts, want := range map[int]sandbox.Code{1: "", 2: "", 100: sandbox.Conflict} {
+		f := newFixture(t, audit.Config{})
+		f.add("exec", 9)
+		left := cuts
+		f.hinder(&hindered{rows: func(ctx context.Context, filter audit.Filter) error {
+			if !filter.Ascending || left == 0 {
+				return nil
+			}
+			left--
+			_, _, err := f.store.Audit.CutAudit(ctx, audit.Cut{Before: time.Now().Add(time.Hour), Limit: 1})
+			return err
+		}}, audit.Config{})
+		if r, err := f.log.Verify(t.Context()); sandbox.CodeOf(err) != want || r.Problem != "" || want == "" && r.Records != int64(9-cuts) {
+			t.Errorf("%d records are cut meanwhile: %+v, %v; want code %q", cuts, r, err, want)
+		}
+	}
+}

@@ -60,12 +60,16 @@ type Tokens struct {
 //
 // Errors: Unauthenticated, the same for an unknown user and a wrong password; QuotaExceeded after
 // too many failures of the address. Failures from other addresses only delay it, see [attempts].
+// Unavailable if another server checks passwords.
 func (c *Accounts) Login(ctx context.Context, login, password, remote string, use Use) (Tokens, error) {
 	wrong := sandbox.Errorf(sandbox.Unauthenticated, "the user or the password is wrong")
 	address, group := audit.Client(remote)
 	login = strings.ToLower(strings.TrimSpace(login))
 	if login == "" || len(login) > emailMax || len(password) > passwordMax {
 		return Tokens{}, wrong
+	}
+	if err := c.cfg.Owner.CheckPrimary(); err != nil { // the attempts of all servers are limited together
+		return Tokens{}, err
 	}
 	succeeded, err := c.attempts.begin(ctx, login, group)
 	if err != nil {

@@ -146,7 +146,8 @@ func (c *Accounts) Accept(ctx context.Context, code, name, password, remote stri
 
 // SetPassword sets the password of the identity's user; current must be the present password if
 // there is one. All sessions of the user end but the identity's own; API tokens keep working.
-// Errors: Invalid; Forbidden when current is wrong; QuotaExceeded after too many wrong passwords.
+// Errors: Invalid; Forbidden when current is wrong; QuotaExceeded after too many wrong passwords; Unavailable if another server
+// checks passwords.
 func (c *Accounts) SetPassword(ctx context.Context, id Identity, current, password string) error {
 	if err := checkPassword("password", password); err != nil {
 		return err
@@ -156,6 +157,9 @@ func (c *Accounts) SetPassword(ctx context.Context, id Identity, current, passwo
 		return err
 	}
 	if u.Password != "" {
+		if err := c.cfg.Owner.CheckPrimary(); err != nil { // the attempts of all servers are limited together
+			return err
+		}
 		succeeded, err := c.attempts.begin(ctx, u.Name, id.group())
 		if err != nil {
 			return err
