@@ -30,6 +30,8 @@ type Store interface {
 	Events(ctx context.Context, id sandbox.ID, f sandbox.EventFilter) (page.Page[sandbox.Event], error)
 	// Owns reports whether this server works on a sandbox, if it is live.
 	Owns(id sandbox.ID) bool
+	// Alone reports whether this server works on all sandboxes.
+	Alone() bool
 }
 
 // Adopter makes boxes for rows that have none.
@@ -56,7 +58,11 @@ func New[E box.Entry](ctx context.Context, index *box.Index[E], store Store, ado
 // Get returns the sandbox with an id or a name: the live sandbox of the name, or else the newest.
 // Errors: NotFound.
 func (f *Finder[E]) Get(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Sandbox, error) {
-	_, sb, err := f.Entry(ctx, c, ref)
+	b, sb, err := f.Find(ctx, c, ref)
+	if b != nil && !f.store.Alone() { // the caller may have the event of a change from another server, which knows the store alone
+		b.Settle()
+		sb = b.Sandbox()
+	}
 	return c.Shown(sb), err
 }
 

@@ -2,6 +2,7 @@ package lookup
 
 import (
 	"context"
+	"runtime"
 	"testing"
 
 	"github.com/modbox/modbox/internal/agentapi"
@@ -47,6 +48,8 @@ func (rows) SandboxByID(_ context.Context, id sandbox.ID) (sandbox.Sandbox, erro
 }
 
 func (r rows) Owns(id sandbox.ID) bool { return r.owned.Has(id) }
+
+func (r rows) Alone() bool { return r.owned == sandbox.AllRanges }
 
 // adopter makes boxes for rows, and counts them.
 type adopter struct {
@@ -125,4 +128,33 @@ func TestLetStart(t *testing.T) {
 	waits()
 	record(second, sandbox.Destroying)
 	<-ended
+}
+
+// TestGetAfterAnEvent: a caller that has the event of a change from another server sees the change, although it is being recorded.
+func TestGetAfterAnEvent(t *testing.T) {
+	a := &adopter{group: background.New(), index: box.NewIndex[*entry]()}
+	t.Cleanup(a.group.Cancel)
+	f := New[*entry](t.Context(), a.index, rows{owned: sandbox.RangesFrom(0, 7)}, a)
+	id := sandbox.NewID()[:34] + "7f"
+	e := a.AdoptLost(sandbox.Sandbox{ID: id, Workspace: "w", State: sandbox.Running})
+	e.Lock()
+	got := make(chan sandbox.State)
+	go func() {
+		sb, _ := f.Get(context.Background(), sandbox.Caller{Workspace: "w"}, string(id))
+		got <- sb.State
+	}()
+	for range 1000 {
+		runtime.Gosched()
+	}
+	select {
+	case state := <-got:
+		t.Errorf("the look-up does not wait for a change that is being recorded, and says %s", state)
+		e.Unlock()
+	default:
+		e.Set(sandbox.Sandbox{ID: id, Workspace: "w", State: sandbox.Paused})
+		e.Unlock()
+		if state := <-got; state != sandbox.Paused {
+			t.Errorf("the look-up says %s, want paused", state)
+		}
+	}
 }

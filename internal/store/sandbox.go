@@ -46,6 +46,9 @@ func (s *Sandboxes) Owned(owner *sandbox.Ownership) *Sandboxes {
 // Owns reports whether a sandbox is in the owner's shards.
 func (s *Sandboxes) Owns(id sandbox.ID) bool { return s.owner.Ranges().Has(id) }
 
+// Alone reports whether all sandboxes are in the owner's shards.
+func (s *Sandboxes) Alone() bool { return s.owner.Ranges() == sandbox.AllRanges }
+
 // write is [database.DB.Write] of a sandbox. Errors: Unavailable for a sandbox of another owner, also if it was this server's when the write
 // began to wait.
 func (s *Sandboxes) write(ctx context.Context, id sandbox.ID, f func(context.Context, *sql.Tx) error) error {
