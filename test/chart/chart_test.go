@@ -128,6 +128,10 @@ func TestNotes(t *testing.T) {
 }
 
 func TestRefusedValues(t *testing.T) {
+	active := map[string]any{
+		"active": 2, "replicas": 3, "database": map[string]any{"url": "postgres://m@db/m"},
+		"persistence": map[string]any{"accessModes": []any{"ReadWriteMany"}},
+	}
 	for name, tc := range map[string]struct {
 		values map[string]any
 		want   string
@@ -145,6 +149,9 @@ func TestRefusedValues(t *testing.T) {
 		"standbys_on_sqlite":   {map[string]any{"server": map[string]any{"replicas": 2}}, "server.database.url"},
 		"sqlite_on_files":      {map[string]any{"server": map[string]any{"persistence": map[string]any{"accessModes": []any{"ReadWriteMany"}}}}, "server.database.url"},
 		"standbys_on_own":      {map[string]any{"server": map[string]any{"replicas": 2, "database": map[string]any{"url": "postgres://m@db/m"}}}, "ReadWriteMany"},
+		"active_above_servers": {map[string]any{"server": map[string]any{"active": 2}}, "server.replicas"},
+		"active_above_workers": {map[string]any{"server": active, "worker": map[string]any{"replicas": 1}}, "worker.replicas"},
+		"active_three":         {map[string]any{"server": map[string]any{"active": 3}}, "active"},
 		"digest":               {map[string]any{"image": map[string]any{"digest": "sha256:12"}}, "digest"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -90,6 +90,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 -}}
 {{- if $v.worker.perSandbox }}{{ $_ := set $config "kubernetes" (dict "pod_template" "/etc/modbox/pod/pod.yaml" "sandboxes_per_pod" (int $v.worker.sandboxesPerPod)) }}{{ $_ := set $config "template" (dict "max_bytes" 0) }}{{ end -}}
 {{- if gt (int $v.server.replicas) 1 }}{{ $_ := set $config "standby" true }}{{ end -}}
+{{- if gt (int $v.server.active) 1 }}{{ $_ := set $config "replica" (dict "active" (int $v.server.active)) }}{{ end -}}
 {{- if $v.server.tls.secret }}{{ $_ := set $config "tls" (dict "cert" "/etc/modbox/tls/tls.crt" "key" "/etc/modbox/tls/tls.key") }}{{ end -}}
 {{- if $v.server.ssh.enabled }}{{ $_ := set $config "ssh" (dict "listen" ":2222" "public_address" $v.server.ssh.publicAddress) }}{{ end -}}
 {{- toYaml (mergeOverwrite $config (deepCopy $v.server.config)) -}}
