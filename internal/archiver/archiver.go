@@ -113,7 +113,9 @@ type Deps struct {
 	Driver      driver.Driver
 	Quotas      *quota.Controller
 	Work        *background.Group
-	Logger      *slog.Logger
+	// Owner has the part of the server; nil for all sandboxes. The primary alone sweeps and collects in the bucket.
+	Owner  *sandbox.Ownership
+	Logger *slog.Logger
 }
 
 // Service archives paused sandboxes and fetches their states. It is safe for concurrent use.

@@ -45,6 +45,7 @@ type fixture struct {
 	finish  chan struct{} // an element for the end of each upload
 	sweeps  atomic.Int32
 	endless bool // sweeps do not end before the work
+	owner   *sandbox.Ownership
 
 	mu     sync.Mutex
 	copied map[sandbox.CheckpointID]int // guarded by mu
@@ -95,7 +96,7 @@ func (f *fixture) run(do func()) {
 	f.work.Start()
 	s := New(f.cfg, Deps{
 		Records: f, States: f, Checkpoints: f, Sandboxes: f, Boxes: func() []*box.Box { return f.boxes }, Saved: f.saved, Driver: f,
-		Quotas: quota.New(quota.Config{}, f, f, slog.New(slog.DiscardHandler)), Work: f.work, Logger: slog.New(slog.NewTextHandler(f.t.Output(), nil)),
+		Quotas: quota.New(quota.Config{}, f, f, slog.New(slog.DiscardHandler)), Work: f.work, Owner: f.owner, Logger: slog.New(slog.NewTextHandler(f.t.Output(), nil)),
 	})
 	f.service = s
 	f.work.Go(s.Run)
@@ -425,6 +426,20 @@ func TestStatesThatCannotBeSentHoldUpNothing(t *testing.T) {
 					}
 				})
 			})
+		})
+	}
+}
+
+// TestThePrimarySweepsTheBucket: of several servers the primary alone removes stored states.
+func TestThePrimarySweepsTheBucket(t *testing.T) {
+	for i, part := range sandbox.Parts(2) {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFixture(t)
+			f.owner = sandbox.Own(part)
+			f.run(func() { time.Sleep(3 * sweepEvery) })
+			if got := f.sweeps.Load(); (got > 0) != (i == 0) {
+				t.Errorf("server %d has swept the bucket %d times", i, got)
+			}
 		})
 	}
 }

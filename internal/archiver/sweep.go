@@ -31,8 +31,10 @@ func (s *Service) Run() {
 	if s.cfg.URL == "" {
 		return
 	}
-	s.deps.Work.Go(s.collectDaily) // which waits for uploads
-	s.deps.Work.Go(s.sweepHourly)  // which waits for the bucket
+	if s.deps.Owner.Primary() {
+		s.deps.Work.Go(s.collectDaily) // which waits for uploads
+	}
+	s.deps.Work.Go(s.sweepHourly) // which waits for the bucket
 	ticker, looks := time.NewTicker(tick), time.NewTicker(copyEvery)
 	defer ticker.Stop()
 	defer looks.Stop()
@@ -84,9 +86,12 @@ func (s *Service) collectDaily() {
 	}
 }
 
-// Sweep removes the remains of interrupted work, and the stored states that no sandbox needs and whose grace period is over.
+// Sweep removes the remains of interrupted work, and as primary the stored states that no sandbox needs and whose grace period is over.
 func (s *Service) Sweep(ctx context.Context) {
 	s.sweepLocal(ctx)
+	if !s.deps.Owner.Primary() {
+		return
+	}
 	if err := s.sweepStored(ctx); err != nil && ctx.Err() == nil {
 		s.log.Error("states in the object store not swept, trying again later", "error", err)
 	}

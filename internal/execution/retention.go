@@ -74,13 +74,14 @@ func (s *Service) endedBox(sb sandbox.Sandbox) *box.Box {
 }
 
 // Purge deletes old executions, and the oldest executions of a sandbox that has too many, with
-// their streams. It also deletes unused input streams, and measures the streams that remain.
+// their streams. It also deletes unused input streams, and measures the streams that remain. Of several
+// servers the primary deletes, and the others only measure.
 func (s *Service) Purge(now time.Time) {
 	if s.streams == nil {
 		return
 	}
 	before := now.Add(-s.cfg.Retention)
-	for s.ctx.Err() == nil {
+	for s.owner.Primary() && s.ctx.Err() == nil {
 		list, err := s.store.EndedExecutions(s.ctx, before, s.cfg.MaxEnded, deleteBatch)
 		if err != nil {
 			s.logFailure("list ended executions", err)
@@ -96,13 +97,17 @@ func (s *Service) Purge(now time.Time) {
 			break
 		}
 	}
-	s.purgeStreams(before)
+	if s.owner.Primary() {
+		s.purgeStreams(before)
+	}
 	size, err := sizes(s.ctx, s.streams, s.stored)
 	if err != nil {
 		s.logFailure("measure streams", err)
 		return
 	}
-	s.trimStreams(now, size)
+	if s.owner.Primary() {
+		s.trimStreams(now, size)
+	}
 	s.measureStreams(size)
 }
 

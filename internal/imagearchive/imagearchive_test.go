@@ -48,6 +48,7 @@ type fixture struct {
 	needed  []string
 	taken   error // of Confirm
 	space   *ballast.Budget
+	owner   *sandbox.Ownership
 }
 
 func newFixture(t *testing.T, url string) *fixture {
@@ -69,7 +70,7 @@ func (f *fixture) restart(records imagearchive.Records) {
 	archives := f.store.Sandboxes.Archives()
 	var err error
 	f.Service, err = imagearchive.Open(f.t.Context(), imagearchive.Config{URL: f.url, KeyFile: f.keyFile, Store: true, Grace: f.grace, Installation: f.home, Space: f.space}, imagearchive.Deps{
-		Records: records, Used: archives.Any, Needed: func(context.Context) ([]string, error) { return f.needed, nil }, Confirm: func(context.Context) error { return f.taken }, Logger: slog.New(slog.DiscardHandler),
+		Records: records, Used: archives.Any, Needed: func(context.Context) ([]string, error) { return f.needed, nil }, Confirm: func(context.Context) error { return f.taken }, Owner: f.owner, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		f.t.Fatal(err)
@@ -441,6 +442,43 @@ func TestUnusableBucket(t *testing.T) {
 		}
 	}
 	f.resolve(done.Digest)
+}
+
+// TestServersOfParts: of two servers with a directory the primary stores images, and the other fetches them, also what was stored after its start. It
+// neither stores nor removes anything.
+func TestServersOfParts(t *testing.T) {
+	f := newFixture(t, "file://"+t.TempDir())
+	f.owner = sandbox.Own(sandbox.Parts(2)[1])
+	f.restart(imagerows.NewStored(f.store.DB))
+	other, others := f.Service, f.images
+	f.owner = sandbox.Own(sandbox.Parts(2)[0])
+	f.restart(imagerows.NewStored(f.store.DB))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		other.Run(ctx, others.Verifier().Files, others.Verifier().Check)
+	}()
+	digest := f.commitAlone("a", noise(5<<20))
+	f.save(digest)
+	before := f.objects()
+	both := *f
+	if both.Service = other; both.sent() != 0 {
+		t.Errorf("the other server has sent %v bytes", both.sent())
+	}
+	if err := os.Remove(f.resolve(digest)); err != nil {
+		t.Fatal(err)
+	}
+	if _, path, err := others.Resolve(t.Context(), digest); err != nil {
+		t.Errorf("an image that the primary has stored: %v", err)
+	} else if _, err := os.Stat(path); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	<-ended
+	if got := f.objects(); !slices.Equal(got, before) {
+		t.Errorf("objects %v after the other server, want %v", got, before)
+	}
 }
 
 // forget removes records from the index of the images.

@@ -31,6 +31,11 @@ type carer struct {
 // care releases files, removes the files whose time is over, and sweeps now and then. A file that is released stays until the next call at least, which
 // takes it back first if an image needs it: the index may have changed while this call read it.
 func (c *carer) care(ctx context.Context) {
+	if c.s.deps.Owner.Part() != "" {
+		if err := c.s.readDamage(ctx); err != nil {
+			c.s.failed(ctx, "the records of stored images cannot be read", err)
+		}
+	}
 	due := c.s.due(time.Now().Add(-c.s.cfg.Grace))
 	if len(due) > 0 {
 		c.looked = time.Time{} // archived sandboxes may need files though the index is the same
@@ -101,6 +106,23 @@ func (c *carer) alone(ix *index.Index) (digests []string) {
 		}
 	}
 	return digests
+}
+
+// readDamage reads which files other servers have found damaged.
+func (s *Service) readDamage(ctx context.Context) error {
+	list, err := s.deps.Records.All(ctx)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range list {
+		if known, has := s.stored[f.Digest]; has && known.DamagedAt.IsZero() {
+			known.DamagedAt = f.DamagedAt
+			s.stored[f.Digest] = known
+		}
+	}
+	return nil
 }
 
 // release records which files are needed.

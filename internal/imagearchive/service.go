@@ -47,6 +47,8 @@ const (
 	releasedMost = 64 << 30
 	// patience bounds the time that a caller waits for a bucket that refuses requests.
 	patience = 10 * time.Second
+	// readAgain is the least time between two readings of all records because of a missing file.
+	readAgain = 5 * time.Second
 )
 
 // Config are the settings of the service.
@@ -88,7 +90,9 @@ type Deps struct {
 	Needed func(context.Context) ([]string, error)
 	// Confirm returns an error if another server may have taken the database over: this server then sweeps nothing.
 	Confirm func(context.Context) error
-	Logger  *slog.Logger
+	// Owner has the part of the server; nil for all sandboxes. Of several servers with a directory of images the primary alone stores and removes.
+	Owner  *sandbox.Ownership
+	Logger *slog.Logger
 }
 
 // Service stores images. It is safe for concurrent use.
@@ -106,6 +110,7 @@ type Service struct {
 	closed   bool
 	fetching sync.WaitGroup              // grows only while closed is false
 	stored   map[string]index.StoredFile // by digest; guarded by mu
+	missed   time.Time                   // when stored was read because of a missing file; guarded by mu
 	locked   map[string]int              // see lock; guarded by mu
 	waiting  int                         // images that are to be stored; guarded by mu
 }
@@ -114,24 +119,55 @@ var _ verify.Away = (*Service)(nil)
 
 // Open returns a service that fetches files, and does nothing else until Run.
 func Open(ctx context.Context, cfg Config, deps Deps) (*Service, error) {
-	list, err := deps.Records.All(ctx)
-	if err != nil {
-		return nil, err
-	}
 	cfg.Space = cmp.Or(cfg.Space, ballast.NewBudget(0))
 	s := &Service{
 		cfg: cfg, deps: deps, log: deps.Logger, objects: object.NewLazy(cfg.URL, cfg.KeyFile, deps.Used), fetches: fairsem.New(fetches), moved: newMoved(),
 		stored: map[string]index.StoredFile{}, locked: map[string]int{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	for _, f := range list {
-		s.stored[f.Digest] = f
+	if err := s.readRecords(ctx); err != nil {
+		s.cancel()
+		return nil, err
 	}
 	return s, nil
 }
 
+// readRecords reads the records of all files.
+func (s *Service) readRecords(ctx context.Context) error {
+	list, err := s.deps.Records.All(ctx)
+	if err != nil {
+		return err
+	}
+	stored := make(map[string]index.StoredFile, len(list))
+	for _, f := range list {
+		stored[f.Digest] = f
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stored = stored
+	return nil
+}
+
+// follow reads the records that the primary changes now and then, until ctx ends.
+func (s *Service) follow(ctx context.Context) {
+	for {
+		select {
+		case <-time.After(careEvery):
+		case <-ctx.Done():
+			return
+		}
+		if err := s.readRecords(ctx); err != nil {
+			s.failed(ctx, "the records of stored images cannot be read", err)
+		}
+	}
+}
+
 // Run stores, removes and sweeps the images of a directory until ctx ends. Removals do not wait for what is sent.
 func (s *Service) Run(ctx context.Context, files verify.Files, check func(context.Context, *index.Record) error) {
+	if !s.deps.Owner.Primary() {
+		s.follow(ctx)
+		return
+	}
 	var work sync.WaitGroup
 	defer work.Wait()
 	if s.cfg.Store {
@@ -163,11 +199,31 @@ func (s *Service) Has(digest string) bool {
 	return has
 }
 
+// find returns the record of a file. The primary may have stored a file since another server has read the records.
 func (s *Service) find(digest string) (index.StoredFile, bool) {
+	f, has, late := s.known(digest)
+	if has || !late {
+		return f, has
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, patience)
+	defer cancel()
+	if err := s.readRecords(ctx); err != nil {
+		s.failed(ctx, "the records of stored images cannot be read", err)
+	}
+	f, has, _ = s.known(digest)
+	return f, has
+}
+
+// known returns the record of a file that was read. late says that the records are to be read again: once in a while, because many images are never stored.
+func (s *Service) known(digest string) (f index.StoredFile, has, late bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f, has := s.stored[digest]
-	return f, has
+	f, has = s.stored[digest]
+	late = !has && !s.deps.Owner.Primary() && time.Since(s.missed) >= readAgain
+	if late {
+		s.missed = time.Now()
+	}
+	return f, has, late
 }
 
 // exclusive is in locked for a file that is being sent or removed. Otherwise locked has the number of uploads that need a file which is stored already.

@@ -114,7 +114,7 @@ func (s *Service) observe(deps *Deps, made *parts) {
 	}, deps.Quotas, made.use, s.log)
 	cfg.Archive.Observe = func(k box.OperationKind, begin time.Time, err error) { s.metrics.Operation(k, begin, err) }
 	s.archives = archiver.New(cfg.Archive, archiver.Deps{
-		Records: deps.Archives, States: deps.States, Checkpoints: deps.Copies, Sandboxes: s, Boxes: s.boxes.Boxes, Saved: s.saved, Driver: deps.Driver, Quotas: s.quotas, Work: s.work, Logger: s.log,
+		Records: deps.Archives, States: deps.States, Checkpoints: deps.Copies, Sandboxes: s, Boxes: s.boxes.Boxes, Saved: s.saved, Driver: deps.Driver, Quotas: s.quotas, Work: s.work, Owner: s.owner, Logger: s.log,
 	})
 	s.usage = usage.New(deps.Usage, deps.Driver, s.log)
 	s.guest = guest.New(s, deps.Driver, cfg.commandTimeout, deps.Scans)

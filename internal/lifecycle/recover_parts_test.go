@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/lifecycle"
@@ -170,4 +171,23 @@ func TestOtherServersBoxes(t *testing.T) {
 		t.Errorf("boxes %v, want that of %s", got, live.ID)
 	}
 	usable(t, s, "live")
+}
+
+// TestThePrimaryForgetsExecutions: of several servers the primary alone forgets old executions, of all sandboxes.
+func TestThePrimaryForgetsExecutions(t *testing.T) {
+	e := newEnv(t)
+	e.cfg.StreamRetention = time.Nanosecond
+	o := e.other(t)
+	s := o.start()
+	s.run(lifecycle.CreateRequest{Name: "a"})
+	x := s.ended(s.startExecution("a", shell("echo here")).ID)
+	s.Purge()
+	if _, err := s.Executions().Get(t.Context(), e.caller, x.ID); err != nil {
+		t.Errorf("after the purge of the other server: %v", err)
+	}
+	p := e.start()
+	p.Purge()
+	if _, err := s.Executions().Get(t.Context(), e.caller, x.ID); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("after the purge of the primary: %v, want not_found", err)
+	}
 }

@@ -60,7 +60,8 @@ type Config struct {
 
 // Records are the records of where output is. Their methods are safe for concurrent use.
 type Records interface {
-	// Unstored returns at most limit executions that ended at a time or later and whose output is not stored, the oldest end first.
+	// Unstored returns at most limit executions in the sandboxes of the server that ended at a time or later and whose output is not stored, the oldest
+	// end first.
 	Unstored(ctx context.Context, since time.Time, limit int) ([]sandbox.Execution, error)
 	// Foreign returns at most limit executions whose output another installation than by has stored, those after an id, in the order of the ids.
 	Foreign(ctx context.Context, by string, after sandbox.ExecutionID, limit int) ([]sandbox.Execution, error)
@@ -82,7 +83,9 @@ type Deps struct {
 	// Confirm returns an error if another server may have taken the database over: this server then sweeps nothing.
 	Confirm func(context.Context) error
 	Streams *stream.Store
-	Logger  *slog.Logger
+	// Owner has the part of the server; nil for all sandboxes. A server stores the output of its own sandboxes, and the primary alone adopts and sweeps.
+	Owner  *sandbox.Ownership
+	Logger *slog.Logger
 }
 
 // Service stores the output of ended executions. It is safe for concurrent use.
@@ -125,7 +128,7 @@ func (s *Service) Run(ctx context.Context) {
 	defer work.Wait()
 	if s.cfg.Store {
 		var since, all time.Time
-		adopted := false
+		adopted := !s.deps.Owner.Primary()
 		work.Go(func() {
 			repeat(ctx, s.ended, func() {
 				if !adopted && time.Since(all) >= sweepEvery {
@@ -141,7 +144,7 @@ func (s *Service) Run(ctx context.Context) {
 	var swept time.Time
 	repeat(ctx, s.deleted, func() {
 		s.removeQueued(ctx)
-		if time.Since(swept) >= sweepEvery {
+		if s.deps.Owner.Primary() && time.Since(swept) >= sweepEvery {
 			swept = time.Now()
 			if err := s.Sweep(ctx, time.Now().Add(-grace)); err != nil {
 				s.failed(ctx, "stored output of executions not swept", err)

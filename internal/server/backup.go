@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -105,11 +104,10 @@ func LastBackup(ctx context.Context, cfg config.Config) (time.Time, error) {
 	return b.Last(ctx)
 }
 
-// backupCollectors returns the metrics of automatic backups; none when the server makes none. made has the time of the newest backup in
-// a bucket, which is not asked for each time.
-func backupCollectors(cfg config.Config, made *atomic.Int64) []prometheus.Collector {
+// backupCollectors returns the metrics of automatic backups; none when the server makes none.
+func (p *parts) backupCollectors(cfg config.Config) []prometheus.Collector {
 	every := cfg.Backup.Every.Std()
-	if every <= 0 {
+	if every <= 0 || !p.store.Owner().Primary() {
 		return nil
 	}
 	return []prometheus.Collector{
@@ -117,7 +115,7 @@ func backupCollectors(cfg config.Config, made *atomic.Int64) []prometheus.Collec
 			Name: "modbox_backup_last_timestamp_seconds", Help: "Time of the newest automatic backup, in seconds since 1970; 0 for never.",
 		}, func() float64 {
 			if cfg.Backup.URL != "" {
-				return float64(made.Load())
+				return float64(p.backedUp.Load()) // the bucket is not asked each time
 			}
 			last, err := backup.Last(cfg.Backup.Directory)
 			if err != nil || last.IsZero() {
@@ -131,8 +129,11 @@ func backupCollectors(cfg config.Config, made *atomic.Int64) []prometheus.Collec
 	}
 }
 
-// makeBackups makes the scheduled backups until the server ends.
+// makeBackups makes the scheduled backups until the server ends. Of several servers the primary makes them.
 func (p *parts) makeBackups(ctx context.Context, cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) {
+	if !p.store.Owner().Primary() {
+		return
+	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})
 	plan := backupSettings(cfg)

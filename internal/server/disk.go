@@ -119,7 +119,9 @@ func (d *disk) watch(ctx context.Context, p *parts, cu *cleanup.Cleanup) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var tasks sync.WaitGroup
 	tasks.Go(func() { eviction.New(d.cfg, d, d.log).Run(ctx) })
-	tasks.Go(func() { d.trimQuarantine(ctx) })
+	if d.store.Owner().Primary() {
+		tasks.Go(func() { d.trimQuarantine(ctx) })
+	}
 	cu.Add(func() {
 		cancel()
 		tasks.Wait()
@@ -159,8 +161,11 @@ func (d *disk) Free() (int64, error) {
 }
 
 // RemoveQuarantined implements [eviction.Host]: it removes saved states first, and then all root
-// filesystems at once.
+// filesystems at once. Of several servers the primary does: together they would remove more than is needed.
 func (d *disk) RemoveQuarantined(ctx context.Context, bytes int64) error {
+	if !d.store.Owner().Primary() {
+		return nil
+	}
 	d.removing.Lock()
 	removed, err := d.quarantine.RemoveOldest(ctx, bytes)
 	d.removing.Unlock()

@@ -167,7 +167,7 @@ func (p *parts) openImages(ctx context.Context, cfg config.Config, registries *r
 		stored.Installation, stored.Space = p.instance, p.disk.space
 		archives := p.store.Sandboxes.Archives()
 		if p.storedImages, err = imagearchive.Open(ctx, stored, imagearchive.Deps{
-			Records: imagerows.NewStored(p.store.DB), Used: archives.Any, Needed: archives.Images, Confirm: p.store.Confirm, Logger: log,
+			Records: imagerows.NewStored(p.store.DB), Used: archives.Any, Needed: archives.Images, Confirm: p.store.Confirm, Owner: p.store.Owner(), Logger: log,
 		}); err != nil {
 			return err
 		}

@@ -260,7 +260,7 @@ func (p *parts) open(ctx context.Context, cfg config.Config, accept bool, log *s
 	if err := p.choosePlatform(ctx, cfg, log); err != nil {
 		return err
 	}
-	for _, list := range [][]prometheus.Collector{p.disk.collectors(), p.store.Collectors(), p.imageCollectors(), backupCollectors(cfg, &p.backedUp)} {
+	for _, list := range [][]prometheus.Collector{p.disk.collectors(), p.store.Collectors(), p.imageCollectors(), p.backupCollectors(cfg)} {
 		p.metrics.MustRegister(list...)
 	}
 	if err := p.openTraces(ctx, cfg, log, cu); err != nil {

@@ -11,7 +11,7 @@ const collectInterval = 10 * time.Minute
 
 // Sweep deletes the records of snapshots that no goroutine makes, and assemblies whose time is
 // over. It removes the root filesystems that nothing needs: after the deletion of a snapshot at
-// once, otherwise every ten minutes.
+// once, otherwise, as primary, every ten minutes.
 func (s *Service) Sweep() {
 	ids, err := s.drafts.SnapshotsBegun(s.ctx)
 	if err != nil {
@@ -26,7 +26,8 @@ func (s *Service) Sweep() {
 		}
 	}
 	s.assemblies.known.expire(time.Now().Add(-assemblyLifetime))
-	if s.layers != nil && (s.collectNow.Load() || time.Since(time.Unix(0, s.collected.Load())) >= collectInterval) {
+	due := s.owner.Primary() && time.Since(time.Unix(0, s.collected.Load())) >= collectInterval
+	if s.layers != nil && (s.collectNow.Load() || due) {
 		s.collect()
 	}
 }

@@ -25,9 +25,14 @@ func (s *Executions) Outputs() *Outputs { return &Outputs{s} }
 // Outputs are the records of where the output of ended executions is stored.
 type Outputs struct{ executions *Executions }
 
-// Unstored returns at most limit executions that ended at a time or later and whose output is not in the object store. The oldest end comes first.
+// Unstored returns at most limit executions in the sandboxes of the owner of the database that ended at a time or later and whose output is not in the
+// object store. The oldest end comes first.
 func (o *Outputs) Unstored(ctx context.Context, since time.Time, limit int) ([]sandbox.Execution, error) {
-	return o.executions.executions(ctx, "ended_at > 0 AND ended_at >= $1 AND stored_by = '' ORDER BY ended_at, id LIMIT "+strconv.Itoa(limit), database.Nanos(since))
+	own, args := "", []any{database.Nanos(since)}
+	if ranges := o.executions.db.Owner().Ranges(); ranges != sandbox.AllRanges {
+		own, args = " AND $2 LIKE '%' || substr(sandbox_id, 35, 1) || '%'", append(args, ranges.Digits())
+	}
+	return o.executions.executions(ctx, "ended_at > 0 AND ended_at >= $1 AND stored_by = ''"+own+" ORDER BY ended_at, id LIMIT "+strconv.Itoa(limit), args...)
 }
 
 // Foreign returns at most limit executions whose output another installation than by has stored, those after an id, in the order of the ids.

@@ -540,3 +540,36 @@ func TestWritesWhileARangeIsGivenUp(t *testing.T) {
 	}
 	t.Logf("the store kept %d writes and refused %d", kept.Load(), refused.Load())
 }
+
+// Of the executions that have ended, an owner is shown those in its own sandboxes to store their output.
+func TestUnstoredOutputOfOwners(t *testing.T) {
+	needPostgres(t)
+	at := storetest.At(t, filepath.Join(t.TempDir(), "modbox.db"))
+	for i, r := range []sandbox.Ranges{lowerHalf, upperHalf} {
+		s, err := owner(t, at, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ws, _, err := s.Workspaces.EnsureDefaults(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := creation(ws, fmt.Sprint("s", i))
+		c.Sandbox.ID, c.Sandbox.Env = s.Owner().NewID(), nil
+		sb := create(t, s, c)
+		now := time.Now()
+		e := sandbox.Execution{ID: sandbox.NewExecutionID(), Sandbox: sb.ID, Workspace: ws, State: sandbox.ExecutionRunning, CreatedAt: now}
+		if err := s.Executions.CreateExecution(t.Context(), e, 10); err != nil {
+			t.Fatal(err)
+		}
+		ended := e
+		ended.State, ended.EndedAt = sandbox.ExecutionCompleted, now
+		if err := s.Executions.UpdateExecution(t.Context(), e, ended); err != nil {
+			t.Fatal(err)
+		}
+		list, err := s.Executions.Outputs().Unstored(t.Context(), time.Time{}, 10)
+		if err != nil || len(list) != 1 || list[0].ID != e.ID {
+			t.Errorf("the owner of %s is shown %v, %v, want %s", r.Digits(), list, err, e.ID)
+		}
+	}
+}

@@ -144,7 +144,7 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 	uploads := &template.Uploads{}
 	var stored execution.Stored
 	if cfg.Output.URL != "" && ports.Streams != nil {
-		o := output.New(cfg.Output, output.Deps{Records: st.Executions.Outputs(), Used: st.Sandboxes.Archives().Any, Confirm: st.Confirm, Streams: ports.Streams, Logger: ports.Logger})
+		o := output.New(cfg.Output, output.Deps{Records: st.Executions.Outputs(), Used: st.Sandboxes.Archives().Any, Confirm: st.Confirm, Streams: ports.Streams, Owner: st.Owner(), Logger: ports.Logger})
 		s.closers = append(s.closers, func() { _ = o.Close() }) // it was flushed
 		stored = o
 	}
