@@ -205,3 +205,39 @@ func TestEventsOfParts(t *testing.T) {
 		}
 	}
 }
+
+// TestCreatesInAMinuteAtParts: the creates of a workspace in a minute are limited together, also creates that come to different servers at once.
+func TestCreatesInAMinuteAtParts(t *testing.T) {
+	const most = 6
+	parts := apitest.NewParts(t, 2)
+	parts[1].Want(200, "PUT", "/v1/workspaces/default/quota", map[string]any{"creates_per_minute": most})
+	parts[0].Want(200, "DELETE", "/v1/sandboxes/"+create(parts[0], "first"), nil)
+	created := make(chan string, 4*most)
+	var work sync.WaitGroup
+	for i := range 2 * most {
+		for n, s := range parts {
+			work.Go(func() {
+				switch a := s.Do("POST", "/v1/sandboxes", map[string]any{"name": fmt.Sprintf("r%d-%d", n, i)}); {
+				case a.Status == 201:
+					created <- "x"
+				case a.Status != 429 || a.Header.Get("Retry-After") == "":
+					t.Errorf("a create: %d %s", a.Status, a.Body)
+				}
+			})
+		}
+	}
+	work.Wait()
+	if n := len(created); n < most-1 || n > most { // in the meantime there may be another
+		t.Errorf("%d creates after the first were let through, want %d", n, most-1)
+	}
+	if a := parts[0].Do("POST", "/v1/sandboxes", map[string]any{"name": "second", "wait_for_quota_seconds": 60}); a.Status != 201 {
+		t.Errorf("a create that waits: %d %s", a.Status, a.Body)
+	}
+}
+
+// create makes a sandbox.
+func create(s *apitest.Server, name string) string {
+	s.T.Helper()
+	s.Want(201, "POST", "/v1/sandboxes", map[string]any{"name": name})
+	return name
+}

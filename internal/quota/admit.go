@@ -87,9 +87,12 @@ func (c *Controller) try(ctx context.Context, r Request, w *waiter, record func(
 	}
 	a := c.Admission(r.Workspace)
 	c.queue.order(&a, r.Workspace, w)
-	giveBack, err := c.buckets.take(r.Workspace, r.Count, limits[LimitCreates], time.Now())
-	if err != nil {
-		giveBack = func(int) {}
+	giveBack := func(int) {}
+	if a.SharesRate = c.cfg.Owner.Ranges() != sandbox.AllRanges; !a.SharesRate {
+		var back func(int)
+		if back, err = c.buckets.take(r.Workspace, r.Count, limits[LimitCreates], time.Now()); err == nil {
+			giveBack = back
+		}
 	}
 	low := c.disk.CheckFree(c.cfg.SandboxFreeDisk)
 	a.Refuse = cmp.Or(a.Refuse, err, low)

@@ -10,22 +10,50 @@ import (
 // buckets limit the creates of each workspace in a minute. Safe for concurrent use.
 type buckets struct {
 	mu sync.Mutex
-	of map[sandbox.WorkspaceID]*bucket // guarded by mu
+	of map[sandbox.WorkspaceID]*Rate // guarded by mu
 }
 
-// bucket is a token bucket. A [golang.org/x/time/rate.Limiter] does not fit: of tokens that are
+// Rate is a token bucket: the creates in a minute that a workspace has left. A [golang.org/x/time/rate.Limiter] does not fit: of tokens that are
 // given back it takes fewer than it gave when others took some meanwhile.
-type bucket struct {
-	perMinute, tokens float64
-	at                time.Time // the time at which there were that many tokens
+type Rate struct {
+	PerMinute int64
+	Tokens    float64
+	At        time.Time // the time at which there were that many tokens
+}
+
+// NewRate returns a rate of which nothing was taken.
+func NewRate(perMinute int64, now time.Time) Rate {
+	return Rate{PerMinute: perMinute, Tokens: float64(perMinute), At: now}
 }
 
 // refill adds the tokens of the time that has passed.
-func (b *bucket) refill(now time.Time) {
-	if passed := now.Sub(b.at); passed > 0 {
-		b.tokens = min(b.perMinute, b.tokens+b.perMinute*passed.Minutes())
-		b.at = now
+func (b *Rate) refill(now time.Time) {
+	if passed := now.Sub(b.At); passed > 0 {
+		b.giveBack(float64(b.PerMinute) * passed.Minutes())
+		b.At = now
 	}
+}
+
+func (b *Rate) giveBack(tokens float64) { b.Tokens = min(float64(b.PerMinute), b.Tokens+tokens) }
+
+// Take takes n creates. Errors: QuotaExceeded.
+func (b *Rate) Take(n int, now time.Time) error {
+	if int64(n) > b.PerMinute {
+		e := sandbox.Wrap(sandbox.QuotaExceeded, ErrNeverFits, "the workspace's quota of %s is %d, and this alone needs %d", LimitCreates, b.PerMinute, n)
+		e.RetryAfter = time.Minute
+		return e
+	}
+	b.refill(now)
+	if b.Tokens < float64(n) {
+		// The added microsecond makes up for rounding.
+		delay := time.Duration((float64(n)-b.Tokens)/float64(b.PerMinute)*float64(time.Minute)) + time.Microsecond
+		e := sandbox.Errorf(sandbox.QuotaExceeded, "the workspace's quota of %s is %d, and too few of them remain; try again in %s",
+			LimitCreates, b.PerMinute, delay.Round(time.Millisecond))
+		e.RetryAfter = delay
+		return e
+	}
+	b.Tokens -= float64(n)
+	return nil
 }
 
 // take takes n of the perMinute creates of a workspace; perMinute 0 is no limit. It returns a
@@ -37,33 +65,22 @@ func (s *buckets) take(ws sandbox.WorkspaceID, n int, perMinute int64, now time.
 		delete(s.of, ws)
 		return func(int) {}, nil
 	}
-	if int64(n) > perMinute {
-		e := sandbox.Wrap(sandbox.QuotaExceeded, ErrNeverFits, "the workspace's quota of %s is %d, and this alone needs %d", LimitCreates, perMinute, n)
-		e.RetryAfter = time.Minute
-		return nil, e
-	}
 	b := s.of[ws]
-	if b == nil || b.perMinute != float64(perMinute) {
-		b = &bucket{perMinute: float64(perMinute), tokens: float64(perMinute), at: now}
+	if b == nil || b.PerMinute != perMinute {
+		made := NewRate(perMinute, now)
+		b = &made
 		if s.of == nil {
-			s.of = map[sandbox.WorkspaceID]*bucket{}
+			s.of = map[sandbox.WorkspaceID]*Rate{}
 		}
 		s.of[ws] = b
 	}
-	b.refill(now)
-	if b.tokens < float64(n) {
-		// The added microsecond makes up for rounding.
-		delay := time.Duration((float64(n)-b.tokens)/b.perMinute*float64(time.Minute)) + time.Microsecond
-		e := sandbox.Errorf(sandbox.QuotaExceeded, "the workspace's quota of %s is %d, and too few of them remain; try again in %s",
-			LimitCreates, perMinute, delay.Round(time.Millisecond))
-		e.RetryAfter = delay
-		return nil, e
+	if err := b.Take(n, now); err != nil {
+		return nil, err
 	}
-	b.tokens -= float64(n)
 	return func(some int) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		b.tokens = min(b.perMinute, b.tokens+float64(some))
+		b.giveBack(float64(some))
 	}, nil
 }
 
@@ -72,7 +89,7 @@ func (s *buckets) tidy(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for ws, b := range s.of {
-		if b.refill(now); b.tokens >= b.perMinute {
+		if b.refill(now); b.Tokens >= float64(b.PerMinute) {
 			delete(s.of, ws)
 		}
 	}

@@ -186,6 +186,8 @@ type Admission struct {
 	Ahead []int
 	// Refuse, when not nil, is the reason to refuse everything new, whatever capacity is free.
 	Refuse error
+	// SharesRate is set if the workspace's creates in a minute are counted with what is recorded, for several servers.
+	SharesRate bool
 }
 
 // WaitMax is how long a request may wait for capacity.

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -196,6 +197,9 @@ func promised(ctx context.Context, q database.Querier) (live int, p quota.Promis
 // admitToWorkspace is admit for the quota of the workspace alone.
 func admitToWorkspace(ctx context.Context, tx *sql.Tx, ws sandbox.WorkspaceID, r sandbox.Resources, n int, a quota.Admission, gone *sandbox.Sandbox) error {
 	limits, err := effective(ctx, tx, ws, a.Limits)
+	if err == nil && a.SharesRate {
+		err = takeCreates(ctx, tx, ws, n, limits[quota.LimitCreates], time.Now())
+	}
 	if err != nil || !limits.Counts() {
 		return err
 	}
