@@ -93,6 +93,12 @@ func (p *parts) openStore(ctx context.Context, cfg config.Config, accept bool, k
 		location.Postgres.Reached = mark.Identity // of several primaries, the primary that has everything
 	}
 	location.Postgres.Ranges = p.ranges
+	if len(cfg.Replica.Parts()) > 1 {
+		location.Postgres.Others = func() (installation.Identity, error) {
+			mark, _, err := installation.Read(cfg.StateDir)
+			return mark.Identity, err
+		}
+	}
 	st, err := afterOthers(ctx, cfg, log, func() (*store.Store, error) {
 		return withSpace(p.disk, func() (*store.Store, error) { return store.OpenAt(ctx, location, store.WithKeys(keys)) })
 	})

@@ -1,7 +1,9 @@
 package server
 
 import (
+	"database/sql"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"os"
 	"strings"
@@ -9,8 +11,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pressly/goose/v3"
+
 	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/statedir"
+	"github.com/modbox/modbox/internal/store"
+	"github.com/modbox/modbox/internal/store/database"
+	"github.com/modbox/modbox/internal/store/migrations"
 	"github.com/modbox/modbox/internal/store/storetest"
 )
 
@@ -113,4 +122,66 @@ func TestPartsOnPostgres(t *testing.T) {
 	a.echoes(ofA)
 	a.echoes(a.create())
 	b.echoes(ofB)
+}
+
+// TestOlderTablesOnPostgres checks that one of several servers updates the tables of an earlier version, once the servers of that version have ended.
+func TestOlderTablesOnPostgres(t *testing.T) {
+	if !storetest.Postgres() {
+		t.Skip("the suite postgres runs this test, with a server in MODBOX_TEST_POSTGRES")
+	}
+	url, stateDir := storetest.StartCluster(t).URL("postgres"), t.TempDir()
+	st, err := store.OpenAt(t.Context(), store.Location{Postgres: database.Postgres{URL: url, MaxConnections: 2, ConnectTimeout: time.Minute, StatementTimeout: time.Minute}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("pgx", url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	files, err := migrations.Postgres()
+	if err != nil {
+		t.Fatal(err)
+	}
+	migrator, err := goose.NewProvider(goose.DialectPostgres, db, files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := migrator.Down(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	earlier, _, err := statedir.AwaitPart(t.Context(), stateDir, stateDir, sandbox.Parts(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := newPart(t, "2", "a", stateDir, url), newPart(t, "2", "b", stateDir, url)
+	for _, r := range []*replica{a, b} {
+		r.launch()
+		r.until("it waits for the server of the earlier version", func() bool { return strings.Contains(r.logged(), "to make or update the tables") })
+		r.waits()
+	}
+	if older, err := migrator.HasPending(t.Context()); err != nil || !older {
+		t.Errorf("the tables are updated while a server of the earlier version works: %v", err)
+	}
+	earlier.Release()
+	runFakeWorker(t, stateDir, a.workers, b.workers)
+	startNamedWorker(t, "b", t.TempDir(), stateDir, b.workers, a.workers)
+	a.until("both are active", func() bool { return a.role() == "active" && b.role() == "active" && a.ranges() != b.ranges() })
+	if older, err := migrator.HasPending(t.Context()); err != nil || older {
+		t.Errorf("the tables are not updated: %v", err)
+	}
+}
+
+// TestPartsAcceptNoDatabase checks that a server which is not alone accepts no database that does not fit.
+func TestPartsAcceptNoDatabase(t *testing.T) {
+	cfg := config.Default()
+	cfg.StateDir = t.TempDir()
+	cfg.RunDir, cfg.Replica.Active = cfg.StateDir, 2
+	_, err := Start(t.Context(), Options{Config: cfg, AcceptDatabase: true, Logger: slog.New(slog.DiscardHandler)})
+	if err == nil || !strings.Contains(err.Error(), "MODBOX_REPLICA_ACTIVE=1") {
+		t.Errorf("Start() = %v, want what to do", err)
+	}
 }

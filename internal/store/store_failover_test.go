@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modbox/modbox/internal/installation"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/store"
@@ -347,6 +348,64 @@ func TestFailoverToAnOlderStandby(t *testing.T) {
 	})
 	<-r.Taken()
 	if err := r.TakenBy(); sandbox.CodeOf(err) != sandbox.Conflict || !strings.Contains(err.Error(), "standby") || !strings.Contains(err.Error(), "--accept-database") {
+		t.Errorf("the server ends with %v, want what happened and what to do", err)
+	}
+}
+
+// A server does not go on with a promoted standby that lacks what another server has recorded beside it.
+func TestFailoverToAStandbyWithoutTheOthers(t *testing.T) {
+	needPostgres(t)
+	primary := storetest.StartCluster(t)
+	standby := primary.Standby()
+	at := on(soon, primary, standby)
+	var reached atomic.Pointer[installation.Identity]
+	reached.Store(&installation.Identity{})
+	at.Postgres.Others = func() (installation.Identity, error) { return *reached.Load(), nil }
+	first, err := owner(t, at, sandbox.AllRanges) // it makes the tables
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.GiveUp(t.Context(), upperHalf); err != nil {
+		t.Fatal(err)
+	}
+	second, err := owner(t, at, upperHalf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := makeWords(t, on(soon, primary))
+	r := &recorder{T: t, Store: first}
+	r.works(insertWord(t.Context(), first, "first"))
+	r.eventually(func() error { // the standby has what the first has recorded
+		var n int
+		err := direct(t, standby).QueryRowContext(t.Context(), "SELECT count(*) FROM words").Scan(&n)
+		if err == nil && n == 0 {
+			err = errors.New("the standby has no word")
+		}
+		return err
+	})
+	standby.Stop("fast")
+	r.works(insertWord(t.Context(), second, "second"))
+	id, err := second.Advance(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	reached.Store(&id)
+	_ = db.Close()
+	primary.Signal(syscall.SIGKILL)
+	standby.Start()
+	standby.Promote()
+	r.eventually(func() error {
+		err := insertWord(t.Context(), first, "late")
+		if err == nil {
+			t.Fatal("a write is recorded in a database that lacks the other server's")
+		}
+		if sandbox.CodeOf(err) == sandbox.Unavailable { // for as long as another host may come back
+			return err
+		}
+		return nil
+	})
+	<-first.Taken()
+	if err := first.TakenBy(); sandbox.CodeOf(err) != sandbox.Conflict || !strings.Contains(err.Error(), "--accept-database") {
 		t.Errorf("the server ends with %v, want what happened and what to do", err)
 	}
 }

@@ -23,7 +23,7 @@ const (
 	// databasePause is the time between two attempts to reach the database, and alonePause the time after which a server that must change
 	// the tables looks whether another has.
 	databasePause = 5 * time.Second
-	alonePause    = 2 * time.Second
+	alonePause    = time.Second
 )
 
 // Config has what a turn needs. All fields must be set.

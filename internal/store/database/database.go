@@ -41,7 +41,8 @@ type DB struct {
 	advanced func(generation int64) // may be nil
 	// reached is the state of the database after the last write that is on the disk; before the first, [Postgres.Reached], or nil.
 	reached atomic.Pointer[installation.Identity]
-	host    writerHost // of PostgreSQL
+	others  func() (installation.Identity, error) // [Postgres.Others]
+	host    writerHost                            // of PostgreSQL
 	checks  singleflight.Group
 	owner   *sandbox.Ownership // of shards
 

@@ -222,9 +222,9 @@ func (d *DB) validate(ctx context.Context, conn *pgconn.PgConn) error {
 	if err := pgconn.ValidateConnectTargetSessionAttrsPrimary(ctx, conn); err != nil {
 		return err
 	}
-	reached := d.reached.Load()
-	if reached == nil {
-		return nil
+	reached, err := d.mustHave()
+	if reached == nil || err != nil {
+		return err
 	}
 	found := &behindError{reached: *reached}
 	answers, err := conn.Exec(ctx, "SELECT id, generation FROM installation").ReadAll()
@@ -244,6 +244,22 @@ func (d *DB) validate(ctx context.Context, conn *pgconn.PgConn) error {
 		return found
 	}
 	return nil
+}
+
+// mustHave returns the state that a database must have; nil for any. It is asked before the database is, which other servers change.
+func (d *DB) mustHave() (*installation.Identity, error) {
+	reached := d.reached.Load()
+	if d.others == nil {
+		return reached, nil
+	}
+	others, err := d.others()
+	if err != nil {
+		return nil, err
+	}
+	if others.ID != "" && (reached == nil || others.ID == reached.ID && others.Generation > reached.Generation) {
+		reached = &others
+	}
+	return reached, nil
 }
 
 // refused reports whether it is of no use to connect again: all hosts refuse, or at the start one. At the start a database that

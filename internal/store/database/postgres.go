@@ -44,6 +44,9 @@ type Postgres struct {
 	// Reached is the state that the database had when it was used last: hosts of the URL whose database is behind it are not
 	// used. Zero for any state.
 	Reached installation.Identity
+	// Others returns the state that any server of the installation has reached, for one of several servers on the database: it is asked
+	// before each new connection is used. nil for a server that is alone.
+	Others func() (installation.Identity, error)
 	// Ranges are the ranges of shards that the server owns at first; none for all.
 	Ranges sandbox.Ranges
 	// Patience bounds the time that reads and writes wait for a database that cannot be reached, such as during its
@@ -100,7 +103,7 @@ func openPostgres(ctx context.Context, p Postgres, serves bool) (_ *DB, err erro
 	patience := cmp.Or(p.Patience, reconnectTime)
 	e := &pgEngine{name: name, patience: patience, taken: make(chan struct{}), serves: serves}
 	d := &DB{metrics: newCommitMetrics(), engine: e, owner: sandbox.Own(cmp.Or(p.Ranges, sandbox.AllRanges)), timeout: patience, lastSequence: "SELECT last FROM sequences WHERE name = $1"}
-	e.ranges.owner = d.owner
+	e.ranges.owner, d.others = d.owner, p.Others
 	if p.Reached != (installation.Identity{}) {
 		d.reached.Store(&p.Reached)
 	}
@@ -285,7 +288,7 @@ func (e *pgEngine) begin(ctx context.Context, lazy bool) (*transaction, error) {
 	}
 	if err == nil {
 		_, err = tx.ExecContext(ctx, `INSERT INTO writers (name, mark, begun_at) VALUES ($1, $2, $3)
-			ON CONFLICT (name) DO UPDATE SET mark = excluded.mark`, e.name, e.last, Nanos(time.Now()))
+			ON CONFLICT (name) DO UPDATE SET mark = excluded.mark, begun_at = excluded.begun_at`, e.name, e.last, Nanos(time.Now()))
 	}
 	if err != nil {
 		t.end()
