@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/snapshot"
@@ -189,5 +190,38 @@ func TestThePrimaryForgetsExecutions(t *testing.T) {
 	p.Purge()
 	if _, err := s.Executions().Get(t.Context(), e.caller, x.ID); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("after the purge of the primary: %v, want not_found", err)
+	}
+}
+
+// TestInputOfAnotherServer: a command reads input that is written at another server, which counts it no more.
+func TestInputOfAnotherServer(t *testing.T) {
+	e := newEnv(t)
+	o := e.other(t)
+	s, other := e.start(), o.start()
+	s.run(lifecycle.CreateRequest{Name: "a"})
+	for i := range sandbox.InputStreamsMax {
+		id, err := other.Executions().CreateStream(t.Context(), e.caller)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i > 0 {
+			continue
+		}
+		x := s.startExecution("a", execution.Request{Argv: []string{"cat"}, StdinStream: id})
+		if err := other.Executions().WriteStdin(t.Context(), string(id), strings.NewReader("here")); err != nil {
+			t.Fatal(err)
+		}
+		if err := other.Executions().CloseStdin(t.Context(), string(id)); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.read(x.Stdout.ID, 0); got != "here" {
+			t.Errorf("the output is %q", got)
+		}
+	}
+	if _, err := other.Executions().CreateStream(t.Context(), e.caller); err != nil {
+		t.Errorf("a stream in place of the used stream: %v", err)
+	}
+	if _, err := other.Executions().CreateStream(t.Context(), e.caller); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
+		t.Errorf("one stream too many: %v, want quota_exceeded", err)
 	}
 }

@@ -26,7 +26,7 @@ type download struct {
 	path      string
 }
 
-// signer signs the keys of downloads. Each process has another secret.
+// signer signs the keys of downloads. Each process has another secret, so other servers are asked about a key that it does not know.
 type signer [32]byte
 
 func newSigner() (s signer) {
@@ -85,7 +85,7 @@ func (s *Service) DownloadKey(ctx context.Context, c sandbox.Caller, ref, path s
 func (s *Service) OpenDownload(ctx context.Context, key string) (io.ReadCloser, sandbox.Snapshot, error) {
 	d, ok := s.signer.open(key)
 	if !ok {
-		return nil, sandbox.Snapshot{}, sandbox.Errorf(sandbox.NotFound, "this address is not good, or no longer: ask for another one")
+		return nil, sandbox.Snapshot{}, sandbox.Somewhere("this address is not good, or no longer: ask for another one")
 	}
 	sn, err := s.Get(ctx, sandbox.Caller{Workspace: d.workspace}, string(d.snapshot))
 	if err != nil {

@@ -69,9 +69,18 @@ func (r *Reader) Read(p []byte) (int, error) {
 	return 0, err
 }
 
+// lookEvery is the time between two looks at a file that another process may write.
+const lookEvery = 200 * time.Millisecond
+
 // wait returns the stream's size once that is beyond the reader's offset.
 func (r *Reader) wait() (int64, error) {
 	l := r.live
+	var looks <-chan time.Time
+	if r.follow && r.store.isShared() {
+		ticker := time.NewTicker(lookEvery)
+		defer ticker.Stop()
+		looks = ticker.C
+	}
 	for {
 		l.mu.Lock()
 		size, ended := l.size, l.ended
@@ -90,6 +99,10 @@ func (r *Reader) wait() (int64, error) {
 		l.mu.Unlock()
 		select {
 		case <-changed:
+		case <-looks:
+			if h, size, err := readHeader(r.file); err == nil { // else a later look sees it
+				l.catchUp(h, size)
+			}
 		case <-r.closed:
 			return 0, fs.ErrClosed
 		case <-r.ctx.Done():

@@ -69,6 +69,20 @@ func (l *live) wake() {
 	}
 }
 
+// isShared reports whether other processes use the directory at the same time.
+func (s *Store) isShared() bool { return s.owner.Part() != "" }
+
+// catchUp takes over what a file has by now, unless this process writes it.
+func (l *live) catchUp(h header, size int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.writer || size <= l.size && h.dropped == l.dropped && (h.ended != 0) == l.ended {
+		return
+	}
+	l.size, l.dropped, l.ended = max(l.size, size), h.dropped, l.ended || h.ended != 0
+	l.wake()
+}
+
 func (s *Store) path(id sandbox.StreamID) string { return filepath.Join(s.dir, string(id)) }
 
 func notFound() error { return sandbox.Errorf(sandbox.NotFound, "there is no such stream") }
@@ -146,6 +160,8 @@ func (s *Store) acquire(id sandbox.StreamID, flag int) (*os.File, header, *live,
 	if l == nil {
 		l = &live{size: size, dropped: h.dropped, ended: h.ended != 0}
 		s.open[id] = l
+	} else if s.isShared() {
+		l.catchUp(h, size)
 	}
 	l.users++
 	return f, h, l, nil

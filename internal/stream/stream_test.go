@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -390,4 +391,66 @@ func TestPartsOfOtherServers(t *testing.T) {
 	count(2)
 	open(parts[1])
 	count(1)
+}
+
+// TestStreamOfTwoServers: a server reads what another writes, until its end, and goes on writing after it, and never at the same time.
+func TestStreamOfTwoServers(t *testing.T) {
+	dir := t.TempDir()
+	var servers []*stream.Store
+	for _, part := range sandbox.Parts(2) {
+		s, err := stream.Open(dir, sandbox.Own(part), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		servers = append(servers, s)
+	}
+	id := sandbox.NewStreamID()
+	if err := servers[0].Create(id, 1000); err != nil {
+		t.Fatal(err)
+	}
+	r, _, err := servers[1].Reader(t.Context(), id, 0, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	read := func(want string) {
+		t.Helper()
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(r, got); err != nil || string(got) != want {
+			t.Fatalf("read %q, %v, want %q", got, err, want)
+		}
+	}
+	for _, n := range []int{0, 1, 0, 0, 1} { // by turns: each finds what the other has written
+		text := fmt.Sprintf("of server %d ", n)
+		w, err := servers[n].Writer(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := servers[1-n].Writer(id); sandbox.CodeOf(err) != sandbox.Conflict {
+			t.Errorf("a second writer: %v, want conflict", err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		read(text)
+	}
+	w, err := servers[0].Writer(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.End(); err != nil {
+		t.Fatal(err)
+	}
+	if rest, err := io.ReadAll(r); err != nil || len(rest) != 0 {
+		t.Errorf("after the end: %q, %v", rest, err)
+	}
+	if info, err := servers[1].Info(id); err != nil || !info.Ended || info.Bytes != 60 {
+		t.Errorf("the stream is %+v, %v, want 60 bytes and ended", info, err)
+	}
+	if _, _, err := servers[1].Reader(t.Context(), id, 61, false); sandbox.CodeOf(err) != sandbox.Invalid {
+		t.Errorf("a reader beyond the end: %v, want invalid", err)
+	}
 }

@@ -3,9 +3,12 @@ package stream
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -37,19 +40,45 @@ func (s *Store) Writer(id sandbox.StreamID) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.mu.Lock()
-	busy := l.writer
-	l.writer = true
-	l.mu.Unlock()
-	if busy {
+	if err := s.claim(f, l); err != nil {
 		_ = f.Close() // nothing was written
 		s.release(id, l)
-		return nil, sandbox.Errorf(sandbox.Conflict, "the stream already has a writer")
+		return nil, err
 	}
 	w := &Writer{store: s, id: id, file: f, live: l, max: h.max}
 	// Times are optional: the stream works without them.
 	w.times, _ = os.OpenFile(s.path(id)+timesSuffix, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	return w, nil
+}
+
+// claim makes the caller the writer of a stream, until it closes the file. Errors: Conflict when the stream has a writer, in this process or another.
+func (s *Store) claim(f *os.File, l *live) error {
+	taken := sandbox.Errorf(sandbox.Conflict, "the stream already has a writer")
+	l.mu.Lock()
+	busy := l.writer
+	l.mu.Unlock()
+	if busy {
+		return taken
+	}
+	if s.isShared() {
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+			return taken
+		} else if err != nil {
+			return fmt.Errorf("lock stream: %w", err)
+		}
+		h, size, err := readHeader(f) // another process may have written meanwhile
+		if err != nil {
+			return err
+		}
+		l.catchUp(h, size)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.writer {
+		return taken
+	}
+	l.writer = true
+	return nil
 }
 
 // Offset returns how many bytes were written so far, stored or not, over all writers.
@@ -178,6 +207,7 @@ func (w *Writer) sync() error {
 
 // Close releases the stream without ending it.
 func (w *Writer) Close() error {
+	err := w.file.Close() // the next writer finds it unlocked
 	w.live.mu.Lock()
 	w.live.writer = false
 	w.live.mu.Unlock()
@@ -185,7 +215,7 @@ func (w *Writer) Close() error {
 	if w.times != nil {
 		_ = w.times.Close() // lost times do no harm
 	}
-	return w.file.Close()
+	return err
 }
 
 func isFull(err error) bool {
