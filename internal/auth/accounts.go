@@ -187,10 +187,11 @@ func (c *Accounts) Start(ctx context.Context) {
 		tick := time.NewTicker(tidyEvery)
 		defer tick.Stop()
 		c.deleteExpired(ctx)
+		emptied := map[sandbox.WorkspaceID]bool{} // their rows stay for a time
 		for {
 			changed := c.deletedElsewhere() // before the look at the store
 			var again <-chan time.Time
-			if c.finishDeletions(ctx) {
+			if c.finishDeletions(ctx, emptied) {
 				again = time.After(othersPause)
 			}
 			select {
@@ -198,6 +199,7 @@ func (c *Accounts) Start(ctx context.Context) {
 				return
 			case <-tick.C:
 				c.deleteExpired(ctx)
+				clear(emptied)
 			case <-c.tidying:
 			case <-changed:
 			case <-again:
@@ -235,16 +237,21 @@ func (c *Accounts) deleteExpired(ctx context.Context) {
 	c.failed(ctx, "forget expired sessions", c.store.SignIns.DeleteExpired(ctx, time.Now()))
 }
 
-// finishDeletions goes on with deletions of workspaces, and reports whether one of them waits for the work of other servers.
-func (c *Accounts) finishDeletions(ctx context.Context) (waits bool) {
+// finishDeletions goes on with deletions of workspaces, except workspaces that it has emptied, and reports whether one of them waits for the work of
+// other servers.
+func (c *Accounts) finishDeletions(ctx context.Context, emptied map[sandbox.WorkspaceID]bool) (waits bool) {
 	ctx, cancel := context.WithTimeout(ctx, tidyTime)
 	defer cancel()
 	list, err := c.store.Workspaces.DeletingWorkspaces(ctx)
 	c.failed(ctx, "list workspaces to delete", err)
 	for _, ws := range list {
+		if emptied[ws] {
+			continue
+		}
 		empty, err := c.emptier.Empty(ctx, ws)
 		if empty {
 			err = c.store.Workspaces.DeleteWorkspace(ctx, ws)
+			emptied[ws] = err == nil
 		}
 		waits = waits || !empty && err == nil
 		c.failed(ctx, fmt.Sprintf("delete workspace %s", ws), err)
