@@ -217,6 +217,8 @@ type used struct {
 	Sandbox   string `json:"sandbox_id"`
 	Time      time.Time
 	Disk      *int64 `json:"disk_bytes"`
+	Memory    int64  `json:"memory_bytes"`
+	CPU       int64  `json:"cpu_nanoseconds"`
 	Processes *int64
 }
 

@@ -51,7 +51,7 @@ func handlers(cfg Config, d Deps) []handler {
 		&sandboxes.Sandboxes{Service: d.Service, View: view},
 		&sandboxes.Checkpoints{Service: d.Service, View: view},
 		&sandboxes.Activity{Service: d.Service, Guest: s.guest},
-		&events.Events{Hub: d.Events, Sandboxes: d.Service, Guest: s.guest, Auth: d.Auth, Ping: cfg.Ping},
+		&events.Events{Hub: d.Events, Sandboxes: d.Service, Guest: s.guest, Elsewhere: d.UsedElsewhere, Auth: d.Auth, Ping: cfg.Ping},
 		&webhooks.Webhooks{Service: d.Webhooks},
 		&sandboxes.Environments{Service: s.environments},
 		&sandboxes.Networks{Service: s.networks, View: view},

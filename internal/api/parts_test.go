@@ -241,3 +241,30 @@ func create(s *apitest.Server, name string) string {
 	s.Want(201, "POST", "/v1/sandboxes", map[string]any{"name": name})
 	return name
 }
+
+// TestStatsOfParts: a stream of what the sandboxes of a workspace use has the sandboxes of all servers.
+func TestStatsOfParts(t *testing.T) {
+	parts := apitest.NewParts(t, 2)
+	want := map[string]bool{}
+	for n, s := range parts {
+		var sb wire.Sandbox
+		s.Want(201, "POST", "/v1/sandboxes", map[string]any{"name": fmt.Sprint("u", n), "wait_seconds": 60}).Into(t, &sb)
+		want[sb.ID] = true
+		used := sandbox.Usage{At: time.Now(), Running: 10 * time.Second, CPU: time.Second, MemoryByteSeconds: 10 << 20, SentBytes: 7}
+		if err := s.Store.Usage.NoteUsage(t.Context(), map[sandbox.ID]sandbox.Usage{sandbox.ID(sb.ID): used}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stream := followEvents(t, parts[0], "?stats=1", "")
+	for len(want) > 0 {
+		for _, u := range stream.stats() {
+			if !want[u.Sandbox] && !parts[0].Store.Ranges().Has(sandbox.ID(u.Sandbox)) {
+				t.Errorf("a measurement comes twice: %+v", u)
+			}
+			if of := sandbox.ID(u.Sandbox); !parts[0].Store.Ranges().Has(of) && (u.Memory != 1<<20 || u.CPU != int64(time.Second)) {
+				t.Errorf("the use of a sandbox of another server is %+v", u)
+			}
+			delete(want, u.Sandbox)
+		}
+	}
+}

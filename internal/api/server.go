@@ -54,7 +54,7 @@ type Config struct {
 	SSH sshaccess.Server
 }
 
-// Deps are the dependencies of the API. All but Workers, Metrics, Measured, Machine, Platform, Ready and Dialects must be set.
+// Deps are the dependencies of the API. All but UsedElsewhere, Workers, Metrics, Measured, Machine, Platform, Ready and Dialects must be set.
 type Deps struct {
 	Service *lifecycle.Service
 	Auth    *auth.Authenticator
@@ -72,6 +72,8 @@ type Deps struct {
 	SSHKeys *sshkey.Keys
 	// Events are the events of all sandboxes.
 	Events *eventstream.Hub
+	// UsedElsewhere returns the recorded usage of the running sandboxes of a workspace that other servers work on; nil if there are none.
+	UsedElsewhere func(ctx context.Context, ws sandbox.WorkspaceID) (map[sandbox.ID]sandbox.Usage, error)
 	// Webhooks send events.
 	Webhooks *webhook.Service
 	// Workers has the workers; nil if sandboxes run on the server's machine.

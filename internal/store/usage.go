@@ -88,6 +88,26 @@ func (s *Usage) Usage(ctx context.Context, id sandbox.ID) (sandbox.Usage, error)
 	return u, nil
 }
 
+// Elsewhere returns the recorded usage of the running sandboxes of a workspace that are not in the shards of the server.
+func (s *Usage) Elsewhere(ctx context.Context, ws sandbox.WorkspaceID) (map[sandbox.ID]sandbox.Usage, error) {
+	all := map[sandbox.ID]sandbox.Usage{}
+	_, err := database.Collect(ctx, s.db.Reader(), func(row database.Scanner) (none struct{}, err error) {
+		var id sandbox.ID
+		var u sandbox.Usage
+		var at int64
+		err = row.Scan(&id, &at, &u.Running, &u.CPU, &u.MemoryByteSeconds, &u.SentBytes, &u.ReceivedBytes, &u.BoxCPU)
+		if u.At = database.FromNanos(at); !s.db.Ranges().Has(id) {
+			all[id] = u
+		}
+		return none, err
+	}, `SELECT id, usage_at, usage_running, usage_cpu, usage_memory, usage_sent, usage_received, usage_box_cpu
+		FROM sandboxes WHERE workspace_id = $1 AND state = 'running' AND `+isLive, ws)
+	if err != nil {
+		return nil, fmt.Errorf("read usage of the sandboxes of workspace %s: %w", ws, err)
+	}
+	return all, nil
+}
+
 // NoteActivity records when sandboxes were last used. Times only go forward.
 func (s *Usage) NoteActivity(ctx context.Context, at map[sandbox.ID]time.Time) error {
 	var rows [][]any

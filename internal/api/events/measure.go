@@ -71,6 +71,9 @@ type measurements struct {
 	sandbox sandbox.ID    // "" for all of the workspace
 	every   time.Duration // 0 for none
 	last    time.Time     // the newest measurement that was sent
+
+	asked     time.Time                    // when the usage of sandboxes of other servers was read
+	elsewhere map[sandbox.ID]sandbox.Usage // as it was then
 }
 
 // take returns the measurements since the last call: of a stream for one sandbox the present use, if it runs.
@@ -92,6 +95,38 @@ func (m *measurements) take(ctx context.Context) []wire.SandboxUse {
 		})
 	}
 	m.last = newest
+	return append(list, m.ofOthers(ctx)...)
+}
+
+// elsewherePause is the least time between two looks at what the sandboxes of other servers use. It is recorded less often.
+const elsewherePause = 5 * time.Second
+
+// ofOthers returns the measurements of sandboxes of other servers that were recorded since the last call. The memory is the mean since the measurement
+// before.
+func (m *measurements) ofOthers(ctx context.Context) (list []wire.SandboxUse) {
+	if m.Elsewhere == nil || time.Since(m.asked) < elsewherePause {
+		return nil
+	}
+	m.asked = time.Now()
+	now, err := m.Elsewhere(ctx, m.caller.Workspace)
+	if err != nil {
+		if ctx.Err() == nil {
+			edge.Log(ctx, err)
+		}
+		return nil
+	}
+	for id, u := range now {
+		before := m.elsewhere[id]
+		if u.At.IsZero() || !u.At.After(before.At) {
+			continue
+		}
+		use := wire.SandboxUse{SandboxID: string(id), Time: u.At, CPUNanos: int64(u.CPU), SentBytes: u.SentBytes, ReceivedBytes: u.ReceivedBytes}
+		if passed := (u.Running - before.Running).Seconds(); passed > 0 {
+			use.MemoryBytes = int64(float64(u.MemoryByteSeconds-before.MemoryByteSeconds) / passed)
+		}
+		list = append(list, use)
+	}
+	m.elsewhere = now
 	return list
 }
 

@@ -29,6 +29,8 @@ type Events struct {
 	Hub       *eventstream.Hub
 	Sandboxes Sandboxes
 	Guest     *guest.Calls
+	// Elsewhere returns the recorded usage of the running sandboxes of a workspace that other servers work on; nil if there are none.
+	Elsewhere func(ctx context.Context, ws sandbox.WorkspaceID) (map[sandbox.ID]sandbox.Usage, error)
 	// Auth tells a stream when its client loses its rights.
 	Auth *auth.Authenticator
 	// Ping is the longest silence of a stream.

@@ -1,6 +1,7 @@
 package services
 
 import (
+	"context"
 	"net/http"
 	"net/netip"
 
@@ -26,8 +27,13 @@ import (
 // checks and metrics before it passes the result to [api.New].
 func (s *Services) API() api.Deps {
 	workers, _ := s.ports.Driver.(*fleet.Driver)
+	var elsewhere func(context.Context, sandbox.WorkspaceID) (map[sandbox.ID]sandbox.Usage, error)
+	if s.ports.Store.Ranges() != sandbox.AllRanges {
+		elsewhere = s.ports.Store.Usage.Elsewhere
+	}
 	return api.Deps{
-		Service: s.Lifecycle, Auth: s.Auth, Accounts: s.Accounts, Registries: s.Registries, Catalogue: s.Catalogue, Images: s.ports.Installed,
+		UsedElsewhere: elsewhere,
+		Service:       s.Lifecycle, Auth: s.Auth, Accounts: s.Accounts, Registries: s.Registries, Catalogue: s.Catalogue, Images: s.ports.Installed,
 		Builder: s.Builder, Audit: s.Audit, SSO: s.SSO, SSHKeys: s.SSHKeys, Links: s.Links, Events: s.Events, Webhooks: s.Webhooks, Workers: workers, Logger: s.ports.Logger, Driver: s.ports.Driver.Capabilities().Name,
 		Dialects: []api.Dialect{
 			modbox.NewControl(s.Lifecycle, s.Auth, s.Accounts, s.Registries, s.Catalogue, s.urls.Sandbox),
