@@ -20,6 +20,11 @@ import (
 // bootstrap creates the first token and a code for the first sign-in, and writes them to files. It
 // prints them only to a terminal, because logs must not contain secrets.
 func (p *parts) bootstrap(ctx context.Context, cfg config.Config, log *slog.Logger) error {
+	return beforeOthers(ctx, cfg, func() error { return p.makeFirst(ctx, cfg, log) })
+}
+
+// makeFirst is bootstrap for the only server that starts.
+func (p *parts) makeFirst(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 	var token string
 	made, err := statedir.WriteSecret(cfg.StateDir, statedir.TokenFile, func() (_ string, created bool, err error) {
 		token, created, err = p.Auth.Bootstrap(ctx, p.store.Workspaces)
