@@ -1,11 +1,16 @@
 package lifecycle_test
 
 import (
+	"errors"
+	"fmt"
+	"io"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/lifecycle"
@@ -224,4 +229,88 @@ func TestInputOfAnotherServer(t *testing.T) {
 	if _, err := other.Executions().CreateStream(t.Context(), e.caller); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
 		t.Errorf("one stream too many: %v, want quota_exceeded", err)
 	}
+}
+
+// TestTwoServersInAStorm has two servers work, sweep all the time, and end and start again, with one directory.
+func TestTwoServersInAStorm(t *testing.T) {
+	e := newEnv(t)
+	e.cfg.SweepInterval = 2 * time.Millisecond
+	o := e.other(t)
+	var both sync.WaitGroup
+	for site, name := range map[*env]string{e: "e", o: "o"} {
+		both.Go(func() {
+			s := site.start()
+			s.run(lifecycle.CreateRequest{Name: name})
+			for round := range 12 {
+				if err := s.round(name, fmt.Sprint(name, round)); err != nil {
+					t.Errorf("round %d of %s: %v", round, name, err)
+					return
+				}
+				if round%3 == 2 {
+					s.stop()
+					s = site.start()
+				}
+			}
+			s.destroy(name)
+		})
+	}
+	both.Wait()
+	e.wantQuarantined()
+	if left := e.saved("forks/0"); len(left) > 0 {
+		t.Errorf("left of forks: %v", left)
+	}
+}
+
+// round changes the state of a sandbox in each way; tag is of this round alone.
+func (s *server) round(ref, tag string) error {
+	ctx, c := s.t.Context(), s.caller
+	if _, err := s.Guest().WriteFile(ctx, c, ref, "/a", strings.NewReader(tag), agentapi.WriteOptions{}); err != nil {
+		return err
+	}
+	if _, err := s.Checkpoints().Create(ctx, c, ref, tag); err != nil {
+		return err
+	}
+	if _, err := s.Pause(ctx, c, ref); err != nil {
+		return err
+	}
+	children, err := s.Fork(ctx, c, ref, lifecycle.ForkRequest{Count: 2})
+	if err != nil {
+		return err
+	}
+	for _, child := range children {
+		if child.Err != nil {
+			return child.Err
+		}
+		r, _, err := s.Guest().ReadFile(ctx, c, string(child.Sandbox.ID), "/a", 0, -1)
+		if err != nil {
+			return err
+		}
+		data, err := io.ReadAll(r)
+		if err := errors.Join(err, r.Close()); err != nil || string(data) != tag {
+			return fmt.Errorf("the child has %q, %w", data, err)
+		}
+		if _, err := s.Destroy(ctx, c, string(child.Sandbox.ID), ""); err != nil {
+			return err
+		}
+	}
+	if _, err := s.Resume(ctx, c, ref, lifecycle.ResumeRequest{}); err != nil {
+		return err
+	}
+	if _, err := s.Checkpoints().Restore(ctx, c, ref, tag); err != nil {
+		return err
+	}
+	if err := s.Checkpoints().Delete(ctx, c, ref, tag); err != nil {
+		return err
+	}
+	if _, err := s.Snapshots().Create(ctx, c, ref, snapshot.Request{Name: tag}); err != nil {
+		return err
+	}
+	x, err := s.Executions().Start(ctx, c, ref, shell("cat /a"))
+	if err != nil {
+		return err
+	}
+	if x, err = s.Executions().Wait(ctx, c, x.ID, testTimeout); err != nil || x.State != sandbox.ExecutionCompleted {
+		return fmt.Errorf("the execution is %s (%s), %w", x.State, x.Error, err)
+	}
+	return nil
 }
