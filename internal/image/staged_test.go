@@ -95,7 +95,7 @@ func TestFunctionsMayCallTheStore(t *testing.T) {
 }
 
 // TestImagesThatComeIntoUse: an image that comes into use after the list of images in use was made
-// stays, whether another caller holds it, held it or resolved it.
+// stays, whether another caller holds it, held it or resolved it, in this process or another.
 func TestImagesThatComeIntoUse(t *testing.T) {
 	for name, use := range map[string]func(*testing.T, *image.Store, string){
 		"Resolve": func(t *testing.T, s *image.Store, digest string) {
@@ -119,29 +119,41 @@ func TestImagesThatComeIntoUse(t *testing.T) {
 		},
 		"": func(*testing.T, *image.Store, string) {},
 	} {
-		t.Run("use_"+name, func(t *testing.T) {
-			dir := t.TempDir()
-			s := open(t, dir, &fake{tar: small(t, "one")})
-			img := build(t, s, "test/main")
-			if _, _, err := s.Resolve(t.Context(), img.Digest); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Removal().Remove(t.Context(), img.Ref()); err != nil {
-				t.Fatal(err)
-			}
-			_, err := s.Removal().Prune(t.Context(), func(context.Context) ([]string, error) {
-				use(t, s, img.Digest)
-				return nil, nil
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, _, err = s.Resolve(t.Context(), img.Digest)
-			if want := map[bool]sandbox.Code{true: "", false: sandbox.NotFound}[name != ""]; sandbox.CodeOf(err) != want {
-				t.Errorf("Resolve after Prune = %v, want code %q", err, want)
-			}
-		})
+		testComesIntoUse(t, "use_"+name, name != "", false, use)
+		testComesIntoUse(t, "use_at_another_server_"+name, name != "", true, use)
 	}
+}
+
+func testComesIntoUse(t *testing.T, name string, used, shared bool, use func(*testing.T, *image.Store, string)) {
+	t.Run(name, func(t *testing.T) {
+		dir := t.TempDir()
+		s := open(t, dir, &fake{tar: small(t, "one")})
+		user := s
+		if shared {
+			var err error
+			if user, err = image.Open(dir, recipeFS(), image.Options{Shared: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		img := build(t, s, "test/main")
+		if _, _, err := user.Resolve(t.Context(), img.Digest); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Removal().Remove(t.Context(), img.Ref()); err != nil {
+			t.Fatal(err)
+		}
+		_, err := s.Removal().Prune(t.Context(), func(context.Context) ([]string, error) {
+			use(t, user, img.Digest)
+			return nil, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = s.Resolve(t.Context(), img.Digest)
+		if want := map[bool]sandbox.Code{true: "", false: sandbox.NotFound}[used]; sandbox.CodeOf(err) != want {
+			t.Errorf("Resolve after Prune = %v, want code %q", err, want)
+		}
+	})
 }
 
 // TestCheckIsExact: images that are published at the same time do not exceed the disk together,

@@ -74,6 +74,9 @@ type Options struct {
 	// Without it TrimBuildCache removes nothing, and PruneFor fails. The store calls it without a lock, and
 	// learns of images that come into use since by [Store.Hold] and [Store.Resolve].
 	InUse func(context.Context) ([]string, error)
+	// Shared says that several servers use the directory. Each use of an image is then written to its file, which costs some
+	// writes for each sandbox, so that no other server removes the image meanwhile.
+	Shared bool
 	// Released returns the digests of root filesystems that the database had and gave up: Commit made
 	// them without a name, and nothing needs them. Root filesystems in neither list are lost, see
 	// [Removal.Lost]. Without it none are. The store calls it without a lock.
@@ -166,8 +169,12 @@ func open(f *files, recipes []*recipe.Recipe, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	precision := usedEvery / 2
+	if opts.Shared {
+		precision = 0
+	}
 	s := &Store{
-		index: table, layout: layout, leases: lease.New(used, usedEvery/2), registries: remote.New(opts.Remote),
+		index: table, layout: layout, leases: lease.New(used, precision), registries: remote.New(opts.Remote),
 		scratch: rootfs.NewScratch(f.tmpDir(), opts.Memory), files: f,
 		names:    &names{index: table, recipes: recipes, defaultRegistry: opts.DefaultRegistry},
 		verifier: verify.New(verify.Files{Index: table, Layout: layout, Path: f.erofsPath}, verify.Options{Work: f.workDir, Checked: checked, Away: opts.Away}),
