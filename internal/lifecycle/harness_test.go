@@ -114,7 +114,11 @@ func (e *env) openStore() *store.Store {
 		e.t.Fatal(err)
 	}
 	storetest.Create(e.t, e.dbPath)
-	st, err := store.OpenAt(e.t.Context(), storetest.At(e.t, e.dbPath), store.WithKeys(keys))
+	at := storetest.At(e.t, e.dbPath)
+	if storetest.Postgres() {
+		at.Postgres.Ranges = e.owner.Ranges()
+	}
+	st, err := store.OpenAt(e.t.Context(), at, store.WithKeys(keys))
 	if err != nil {
 		e.t.Fatal(err)
 	}
