@@ -183,6 +183,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	p.workOnImages(ctx, log, &cu)
 	p.makeBackups(ctx, cfg, log, &cu)
 	p.disk.watch(ctx, &p, &cu)
+	p.divide(ctx, cfg, log, &cu)
 	if err := p.openMetrics(ctx, cfg, log, &cu); err != nil { // last, so that its last export has the metrics of all parts
 		return nil, err
 	}

@@ -53,6 +53,7 @@ func awaitTurn(ctx context.Context, cfg config.Config, version string, log *slog
 	t, err := turn.Take(ctx, turn.Config{
 		StateDir: cfg.StateDir, Parts: cfg.Replica.Parts(), Log: log,
 		Look:    func(ctx context.Context) (bool, error) { return lookAtDatabase(ctx, cfg) },
+		Whole:   func(ctx context.Context) (bool, error) { return mustDivide(ctx, cfg) },
 		Prepare: func(ctx context.Context) error { return prepareDatabase(ctx, cfg, log) },
 	})
 	if err != nil {

@@ -71,8 +71,10 @@ func (p *parts) awaitWorkers(ctx context.Context, cfg config.Config, log *slog.L
 	if err := p.disk.retry(func() error { return recordJoined(ctx, rows, filepath.Join(dir, "joined")) }); err != nil {
 		return err
 	}
-	if err := p.checkPlaces(ctx, cfg, rows); err != nil {
-		return err
+	if p.ranges != sandbox.AllRanges { // else the server moves them
+		if err := checkPlaces(ctx, cfg, p.store); err != nil {
+			return err
+		}
 	}
 	supplier, err := p.openPods(cfg, authority, l.Addr(), log)
 	if err != nil {
@@ -122,22 +124,6 @@ func (p *parts) awaitWorkers(ctx context.Context, cfg config.Config, log *slog.L
 	}
 	p.driver, p.fleet = d, d
 	return nil
-}
-
-// checkPlaces returns an error if sandboxes are on workers of another server than they belong to, after a change of replica.active.
-func (p *parts) checkPlaces(ctx context.Context, cfg config.Config, rows workerrows.Rows) error {
-	if cfg.Replica.Active == 1 {
-		return nil
-	}
-	workers, err := rows.List(ctx)
-	if err != nil {
-		return err
-	}
-	live, err := p.store.Sandboxes.LiveSandboxes(ctx)
-	if err != nil {
-		return err
-	}
-	return fleet.Misplaced(cfg.Replica.Parts(), workers, live)
 }
 
 // machinesOf returns the machines of all workers of all servers that were not removed or lost. The server does not know their disks: each counts with as much

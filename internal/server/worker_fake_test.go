@@ -34,8 +34,14 @@ func startFakeWorker(t *testing.T, dir, stateDir string, addresses ...string) (h
 // startNamedWorker is startFakeWorker with the name of the machine.
 func startNamedWorker(t *testing.T, name, dir, stateDir string, addresses ...string) (host *fake.Host, stop func()) {
 	t.Helper()
-	log := slog.New(slog.DiscardHandler)
 	host = fake.NewHost(t.TempDir())
+	return host, startWorkerOn(t, host, name, dir, stateDir, addresses...)
+}
+
+// startWorkerOn is startNamedWorker on a machine.
+func startWorkerOn(t *testing.T, host *fake.Host, name, dir, stateDir string, addresses ...string) (stop func()) {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
 	state, err := worker.OpenState(dir, "")
 	if err != nil {
 		t.Fatal(err)
@@ -75,5 +81,5 @@ func startNamedWorker(t *testing.T, name, dir, stateDir string, addresses ...str
 			t.Error(err)
 		}
 	})
-	return host, stop
+	return stop
 }

@@ -24,9 +24,11 @@ const (
 	// the tables looks whether another has.
 	databasePause = 5 * time.Second
 	alonePause    = time.Second
+	// wholePause is the time after which a server that waits for all parts looks whether it still needs all.
+	wholePause = 10 * time.Second
 )
 
-// Config has what a turn needs. All fields must be set.
+// Config has what a turn needs. All fields but Whole must be set.
 type Config struct {
 	StateDir string
 	// Parts are the parts of the sandboxes that have a server each; one part for a server that works on all.
@@ -34,6 +36,8 @@ type Config struct {
 	// Look reports whether the database has the tables of this program, or whatever else the start of the server judges. Errors: the
 	// database cannot be reached.
 	Look func(context.Context) (ready bool, err error)
+	// Whole reports whether the server must work on all sandboxes, although there are several parts; nil: never. Errors: the database cannot be reached.
+	Whole func(context.Context) (bool, error)
 	// Prepare makes or updates the tables. Only servers with parts need it; the others do so as they start.
 	Prepare func(context.Context) error
 	Log     *slog.Logger
@@ -82,11 +86,25 @@ func (t *Turn) take(ctx context.Context) error {
 			}
 			continue
 		}
-		held, ranges, err := t.await(ctx)
+		whole, err := t.whole(ctx)
+		if err != nil {
+			t.cfg.Log.Warn("it is not known whether this server must work on all sandboxes, trying again", "error", err)
+			select {
+			case <-time.After(databasePause):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		held, ranges, err := t.await(ctx, whole)
 		if err != nil {
 			return err
 		}
-		if ready, err := t.cfg.Look(ctx); err != nil || !ready && !alone {
+		if held == nil {
+			continue
+		}
+		ready, err = t.cfg.Look(ctx)
+		again, wrong := t.whole(ctx)
+		if err != nil || wrong != nil || !ready && !alone || again != whole { // others may have worked until now
 			held.Release()
 			continue
 		}
@@ -98,11 +116,29 @@ func (t *Turn) take(ctx context.Context) error {
 	}
 }
 
-// await waits for the lock of the state directory, or of a part.
-func (t *Turn) await(ctx context.Context) (*statedir.Held, sandbox.Ranges, error) {
-	if len(t.cfg.Parts) == 1 {
+// whole reports whether the server works on all sandboxes. Errors: of Whole.
+func (t *Turn) whole(ctx context.Context) (bool, error) {
+	if len(t.cfg.Parts) == 1 || t.cfg.Whole == nil {
+		return len(t.cfg.Parts) == 1, nil
+	}
+	return t.cfg.Whole(ctx)
+}
+
+// await waits for the lock of the state directory, or of a part. It returns no lock after a while if there are parts, and the server waits for all of them: it
+// need not any more, perhaps.
+func (t *Turn) await(ctx context.Context, whole bool) (*statedir.Held, sandbox.Ranges, error) {
+	switch {
+	case len(t.cfg.Parts) == 1:
 		held, err := statedir.Await(ctx, t.cfg.StateDir, t.cfg.StateDir)
 		return held, t.cfg.Parts[0], err
+	case whole:
+		waiting, cancel := context.WithTimeout(ctx, wholePause)
+		defer cancel()
+		held, err := statedir.Await(waiting, t.cfg.StateDir, t.cfg.StateDir)
+		if err != nil && ctx.Err() == nil && waiting.Err() != nil {
+			return nil, 0, nil
+		}
+		return held, sandbox.AllRanges, err
 	}
 	held, part, err := statedir.AwaitPart(ctx, t.cfg.StateDir, t.cfg.StateDir, t.cfg.Parts)
 	return held, t.cfg.Parts[part], err

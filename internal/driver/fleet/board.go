@@ -27,6 +27,7 @@ var (
 type board struct {
 	patience time.Duration
 	most     func(memoryBytes int64) int64 // see [Config].Limit
+	division
 
 	mu     sync.Mutex
 	closed bool                  // guarded by mu
@@ -176,7 +177,7 @@ func (b *board) best(spec driver.Spec, except map[*member]bool) (*member, error)
 	for _, m := range b.members {
 		draining = draining || m.record.Status == worker.Draining && m.connected
 		switch {
-		case except[m] || !b.takes(m):
+		case except[m] || !b.takes(m) || b.apart(m.record.Home, spec.ID):
 		case !b.fits(m, spec):
 			full = true
 		case best == nil || better(m, best):
@@ -219,7 +220,7 @@ func (b *board) candidates(spec driver.Spec, except map[*member]bool) (list []*m
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, m := range b.members {
-		if !except[m] && b.takes(m) && b.fits(m, spec) {
+		if !except[m] && b.takes(m) && b.fits(m, spec) && !b.apart(m.record.Home, spec.ID) {
 			list = append(list, m)
 		}
 	}
@@ -462,7 +463,7 @@ func (b *board) TakesSandbox(id sandbox.ID) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.places[id]
-	return p != nil && b.inUse(p.member)
+	return p != nil && b.inUse(p.member) && !b.apart(p.member.record.Home, id)
 }
 
 // Reach implements [driver.Reacher].

@@ -37,7 +37,7 @@ type Rows interface {
 type Config struct {
 	Rows Rows
 	// Own are the ranges of shards of this server, which has the workers of these ranges alone, and Parts the ranges of all servers that are active at the
-	// same time; zero: there is a single one.
+	// same time; zero: there is a single one. A server that owns all ranges although there are parts places boxes so that the parts can have servers.
 	Own   sandbox.Ranges
 	Parts []sandbox.Ranges
 	// Remote configures the driver of each worker. Its Saved reads checkpoints on this host, its Patience is how long calls wait
@@ -105,6 +105,9 @@ func New(ctx context.Context, cfg Config) (*Driver, error) {
 	d.bringer.to = &d.board
 	d.suppliedSpace = suppliedSpace{&d.board, cfg.Supplier}
 	d.foreign.begin(&d.board, cfg)
+	if !d.several() && len(cfg.Parts) > 1 {
+		d.division = division{cfg.Parts, cfg.Supplier != nil, &d.roster}
+	}
 	if cfg.Supplier != nil {
 		d.bringer.supplied, d.bringer.most, d.bringer.furnishMax = true, cfg.BringMax, cfg.FurnishMax
 	}
@@ -370,7 +373,7 @@ func (d *Driver) save(m *member) {
 	}
 	d.mu.Lock()
 	if d.several() {
-		m.record.Use = d.useOf(m)
+		m.record.Use = m.use()
 	}
 	r := m.record
 	d.mu.Unlock()

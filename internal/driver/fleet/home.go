@@ -18,16 +18,16 @@ var reportPause = 10 * time.Second // tests change it
 
 // foreign has the workers of the other servers, if several are active at the same time. Each server has the workers of its ranges.
 type foreign struct {
-	own   sandbox.Ranges   // of this server
-	parts []sandbox.Ranges // of all servers
-	to    *board
+	own     sandbox.Ranges   // of this server
+	servers []sandbox.Ranges // of all servers
+	to      *board
 
 	seeing sync.Mutex
 	list   []Worker // guarded by seeing; as their servers have recorded them
 }
 
 func (f *foreign) begin(b *board, cfg Config) {
-	f.to, f.own, f.parts = b, cfg.Own, cfg.Parts
+	f.to, f.own, f.servers = b, cfg.Own, cfg.Parts
 	if f.own == 0 {
 		f.own = sandbox.AllRanges
 	}
@@ -126,8 +126,8 @@ func (f *foreign) homeAmong(records []worker.Record) (home int, ok bool) {
 		return n
 	}
 	mine := count(f.own)
-	for _, part := range f.parts {
-		if n := count(part); slices.Compare(n[:], mine[:]) < 0 {
+	for _, part := range f.servers {
+		if n := count(part); f.several() && slices.Compare(n[:], mine[:]) < 0 {
 			return 0, false
 		}
 	}
@@ -141,10 +141,10 @@ func (f *foreign) homeAmong(records []worker.Record) (home int, ok bool) {
 	return home, true
 }
 
-// useOf returns the use of a worker for other servers.
+// use returns the use of a worker for other servers.
 //
-// Preconditions: b.mu is held.
-func (b *board) useOf(m *member) (u worker.Use) {
+// Preconditions: the mu of the board is held.
+func (m *member) use() (u worker.Use) {
 	if m.connected {
 		u.ConnectedAt = m.record.SeenAt
 	}
@@ -274,7 +274,7 @@ func (d homes) report() {
 	var changed []*member
 	d.mu.Lock()
 	for _, m := range d.members {
-		if !m.gone() && m.record.Use != d.useOf(m) {
+		if !m.gone() && m.record.Use != m.use() {
 			changed = append(changed, m)
 		}
 	}

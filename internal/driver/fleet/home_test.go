@@ -45,10 +45,13 @@ func newServers(t *testing.T, n int) *servers {
 	return s
 }
 
-func (s *servers) open(t *testing.T, n int, lostAfter time.Duration) *fleet.Driver {
+func (s *servers) open(t *testing.T, n int, lostAfter time.Duration, parts ...sandbox.Ranges) *fleet.Driver {
 	t.Helper()
+	if parts == nil {
+		parts = s.parts
+	}
 	d, err := fleet.New(t.Context(), fleet.Config{
-		Rows: &s.rows, Own: s.parts[n], Parts: s.parts, LostAfter: lostAfter, Limit: func(bytes int64) int64 { return bytes },
+		Rows: &s.rows, Own: s.parts[n], Parts: parts, LostAfter: lostAfter, Limit: func(bytes int64) int64 { return bytes },
 		Remote: remote.Config{Installation: "i", Epoch: int64(n), Saved: fake.New(fake.NewHost(t.TempDir())), Patience: testTimeout, Log: slog.New(slog.DiscardHandler)},
 	})
 	if err != nil {
@@ -288,6 +291,60 @@ func TestHomeOfOne(t *testing.T) {
 	if want := []int{0, 8, 4, 12, 2}; !slices.Equal(homes, want) {
 		t.Errorf("the workers are of the ranges %v, want %v", homes, want)
 	}
+}
+
+// TestDivide checks that a server that has all parts, which are to have servers, finds the boxes on workers of other parts, and places others on workers of
+// their own parts, as soon as each part has a worker.
+func TestDivide(t *testing.T) {
+	s := newServers(t, 2)
+	s.close(t, 0)
+	s.close(t, 1)
+	parts := s.parts
+	s.parts = []sandbox.Ranges{sandbox.AllRanges}
+	d := s.open(t, 0, 0, parts...)
+	s.connect(t, workerName(0), 0)
+	s.want(t, 1)
+	boxes := func(n int, digit string) {
+		t.Helper()
+		for range n {
+			spec := spec()
+			spec.Resources.MemoryBytes = 16 << 20
+			spec.ID = spec.ID[:len(spec.ID)-2] + sandbox.ID(digit) + spec.ID[len(spec.ID)-1:]
+			if _, err := (staging{d}).Create(within(t), spec); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	boxes(2, "3")
+	boxes(3, "c")
+	if ids := d.Apart(); len(ids) != 0 || !d.TakesSandbox(placed(d)) {
+		t.Errorf("with one worker %q are apart", ids)
+	}
+	s.connect(t, workerName(1), 0)
+	s.want(t, 2)
+	apart := d.Apart()
+	if len(apart) != 3 || d.TakesSandbox(apart[0]) {
+		t.Errorf("%q are apart, want three", apart)
+	}
+	boxes(8, "c")
+	boxes(4, "0")
+	if ids := d.Apart(); len(ids) != 3 {
+		t.Errorf("%q are apart, want the three of before", ids)
+	}
+	for _, id := range apart {
+		if err := d.Destroy(within(t), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ids := d.Apart(); len(ids) != 0 {
+		t.Errorf("after their end %q are apart", ids)
+	}
+}
+
+// placed returns a box.
+func placed(d *fleet.Driver) sandbox.ID {
+	_, boxes := d.BoxesOf(workerName(0))
+	return boxes[0]
 }
 
 func TestMisplaced(t *testing.T) {

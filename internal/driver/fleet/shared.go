@@ -30,12 +30,12 @@ func (d supplied) share(c class, spec driver.Spec, except map[*member]bool) (p *
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.boxesFor(c) > 1 && d.places[spec.ID] == nil {
-		if m := d.fullest(c, except); m != nil {
+		if m := d.fullest(c, spec.ID, except); m != nil {
 			p = d.add(spec.ID, m, spec.Resources.MemoryBytes)
 			return p, d.holdPlace(spec.ID, p), nil, false
 		}
 		for _, e := range d.expected {
-			if e.class == c && e.others < e.boxesMax-1 {
+			if e.class == c && !d.apart(e.home, spec.ID) && e.others < e.boxesMax-1 {
 				e.others++
 				return nil, nil, e, false
 			}
@@ -46,12 +46,12 @@ func (d supplied) share(c class, spec driver.Spec, except map[*member]bool) (p *
 	return nil, nil, e, true
 }
 
-// fullest returns the worker of a class, except some, that has space for another box and has the most boxes, so that others become empty; nil for none.
+// fullest returns the worker of a class, except some, that has space for a box and has the most boxes, so that others become empty; nil for none.
 //
 // Preconditions: b.mu is held.
-func (b *board) fullest(c class, except map[*member]bool) (best *member) {
+func (b *board) fullest(c class, id sandbox.ID, except map[*member]bool) (best *member) {
 	for _, m := range b.members {
-		if m.class == c && m.placed < m.boxesMax && m.connected && b.inUse(m) && !except[m] && (best == nil || m.placed > best.placed) {
+		if m.class == c && m.placed < m.boxesMax && m.connected && b.inUse(m) && !except[m] && !b.apart(m.record.Home, id) && (best == nil || m.placed > best.placed) {
 			best = m
 		}
 	}
