@@ -177,8 +177,8 @@ func (s *Service) queue(ctx context.Context, c sandbox.Caller, b *box.Box, req *
 		ID: sandbox.NewExecutionID(), Sandbox: b.ID, Workspace: c.Workspace, Kind: req.Kind,
 		Argv: sandbox.RecordedCommand(req.argv(bash)), State: sandbox.ExecutionQueued, TTY: req.TTY != nil, OneShot: oneShot,
 		Stdin:     req.StdinStream,
-		Stdout:    sandbox.StreamRef{ID: sandbox.NewStreamID(), Off: req.StdoutOff},
-		Stderr:    sandbox.StreamRef{ID: sandbox.NewStreamID(), Off: req.StderrOff},
+		Stdout:    sandbox.StreamRef{ID: s.owner.NewStreamID(b.ID), Off: req.StdoutOff},
+		Stderr:    sandbox.StreamRef{ID: s.owner.NewStreamID(b.ID), Off: req.StderrOff},
 		CreatedBy: c.User, CreatedAt: time.Now().UTC(),
 	}
 	if req.Combined || e.TTY {
@@ -190,7 +190,7 @@ func (s *Service) queue(ctx context.Context, c sandbox.Caller, b *box.Box, req *
 		entry.Detail("path", f.Path)
 	}
 	if req.Stdin && e.Stdin == "" && !e.TTY {
-		e.Stdin = sandbox.NewStreamID()
+		e.Stdin = s.owner.NewStreamID(b.ID)
 		if err := s.streams.Create(e.Stdin, sandbox.StdinMax); err != nil {
 			return nil, err
 		}
@@ -317,7 +317,7 @@ func (s *Service) Wait(ctx context.Context, c sandbox.Caller, id sandbox.Executi
 	return c.ShownExecution(e), err
 }
 
-// findExecution returns an execution, and its live part unless it has ended.
+// findExecution returns an execution, and its live part unless it has ended. Errors: NotFound; Unavailable for the live execution of a sandbox that another server works on.
 func (s *Service) findExecution(ctx context.Context, c sandbox.Caller, id sandbox.ExecutionID) (*execution, sandbox.Execution, error) {
 	x := s.live.byID(id)
 	if x != nil {
@@ -326,8 +326,11 @@ func (s *Service) findExecution(ctx context.Context, c sandbox.Caller, id sandbo
 		}
 	}
 	e, err := s.store.Execution(ctx, id)
-	if err == nil && e.Workspace != c.Workspace {
+	switch {
+	case err == nil && e.Workspace != c.Workspace:
 		err = sandbox.Errorf(sandbox.NotFound, "there is no such execution")
+	case err == nil && !e.State.Ended():
+		err = s.owner.Check(e.Sandbox)
 	}
 	return nil, e, err
 }

@@ -99,6 +99,12 @@ func (s *Service) openStream(ctx context.Context, id string, offset int64, follo
 		return nil, sandbox.StreamInfo{}, sandbox.Errorf(sandbox.NotFound, "there is no such stream")
 	}
 	r, info, err := s.streams.Reader(ctx, sandbox.StreamID(id), offset, follow)
+	if elsewhere := s.owner.CheckStream(sandbox.StreamID(id)); elsewhere != nil && (err != nil || !info.Ended) {
+		if err == nil {
+			_ = r.Close() // it was only read
+		}
+		return nil, info, elsewhere
+	}
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		if err = s.stored.Fetch(ctx, sandbox.StreamID(id)); err == nil {
 			r, info, err = s.streams.Reader(ctx, sandbox.StreamID(id), offset, follow)
@@ -169,6 +175,9 @@ func (s *Service) CloseStdin(_ context.Context, id string) error {
 func (s *Service) inputWriter(id string) (*stream.Writer, error) {
 	if s.streams == nil {
 		return nil, sandbox.Errorf(sandbox.NotFound, "there is no such stream")
+	}
+	if err := s.owner.CheckStream(sandbox.StreamID(id)); err != nil {
+		return nil, err
 	}
 	w, err := s.streams.Writer(sandbox.StreamID(id))
 	if err == nil && w.Ended() {

@@ -131,7 +131,7 @@ func (s *Service) observe(deps *Deps, made *parts) {
 	}
 	s.environments = environment.New(agents, deps.Environments, deps.Images, s.guest)
 	s.networks = network.New(cfg.StartTimeout, network.Deps{
-		Store: deps.Networks, Sandboxes: s, Agents: s.environments, Driver: deps.Driver, Gateways: deps.Gateways, Work: s.work, Logger: s.log,
+		Store: deps.Networks, Sandboxes: s, Agents: s.environments, Driver: deps.Driver, Gateways: deps.Gateways, Owner: s.owner, Work: s.work, Logger: s.log,
 	})
 }
 

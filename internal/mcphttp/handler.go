@@ -227,7 +227,7 @@ func (h *Handler) find(id string, r *http.Request) (*session, error) {
 	s, ok := h.sessions[id]
 	h.mu.Unlock()
 	if !ok || s.owner != ownerOf(identity) {
-		return nil, sandbox.Errorf(sandbox.NotFound, "your token has no MCP session of that id in this workspace; begin another session")
+		return nil, sandbox.Somewhere("your token has no MCP session of that id in this workspace; begin another session")
 	}
 	s.act(r)
 	return s, nil

@@ -80,13 +80,17 @@ func (x *labels) replace(b *box.Box, ports []sandbox.PublishedPort) {
 // ByPortLabel returns the sandbox that publishes a port with that label, and the port; ctx ends
 // when the label does not lead there any more, or the port's access changes. Every request to a
 // port's URL calls it, so it reads memory only: guesses of labels cost next to nothing. Errors:
-// NotFound, also when the sandbox has ended.
+// NotFound, also when the sandbox has ended; with the reason [sandbox.Elsewhere] if another server may have it.
 func (s *Service) ByPortLabel(label string) (sb sandbox.Sandbox, port sandbox.PublishedPort, ctx context.Context, err error) {
 	s.labels.mu.RLock()
 	u := s.labels.byLabel[label]
 	s.labels.mu.RUnlock()
 	if u == nil {
-		return sandbox.Sandbox{}, sandbox.PublishedPort{}, nil, sandbox.Errorf(sandbox.NotFound, "there is no published port with this label")
+		err := sandbox.Errorf(sandbox.NotFound, "there is no published port with this label")
+		if s.deps.Owner.Ranges() != sandbox.AllRanges {
+			err = sandbox.Somewhere("%s", err.Message)
+		}
+		return sandbox.Sandbox{}, sandbox.PublishedPort{}, nil, err
 	}
 	return u.box.Sandbox(), u.port, u.ctx, nil
 }

@@ -49,7 +49,7 @@ type Agents interface {
 	Refresh(ctx context.Context, b *box.Box) error
 }
 
-// Deps are the dependencies of the service. All but Gateways must be set.
+// Deps are the dependencies of the service. All but Gateways and Owner must be set.
 type Deps struct {
 	Store     Store
 	Sandboxes Sandboxes
@@ -58,6 +58,8 @@ type Deps struct {
 	// Gateways makes the other end of interfaces; without it, or a driver that plugs interfaces in, no
 	// sandbox has a network.
 	Gateways Gateways
+	// Owner has the shards of the sandboxes in memory; nil for all shards.
+	Owner *sandbox.Ownership
 	// Work runs goroutines while the service may change anything.
 	Work   *background.Group
 	Logger *slog.Logger

@@ -299,8 +299,10 @@ func (p *Proxy) find(r *http.Request, t Target) (*request, error) {
 	if t.Published {
 		sb, port, published, err := p.ports.ByPortLabel(t.Label)
 		if err != nil {
-			p.guesses.Wrong(r.RemoteAddr)
-			return nil, sandbox.Errorf(sandbox.NotFound, "nothing is published at this URL, or not any more")
+			if !errors.As(err, new(sandbox.Elsewhere)) {
+				p.guesses.Wrong(r.RemoteAddr)
+			}
+			return nil, sandbox.Wrap(sandbox.NotFound, err, "nothing is published at this URL, or not any more")
 		}
 		t.Port = port.Port
 		return &request{target: t, sb: sb, port: port, published: published}, nil

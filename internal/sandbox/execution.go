@@ -37,11 +37,35 @@ const (
 // NewStreamID returns a new id that cannot be guessed.
 func NewStreamID() StreamID { return StreamID(streamPrefix + strings.ToLower(rand.Text())) }
 
+// NewStreamID returns a new id for a stream of a sandbox. If there are several servers, the id has one character more, which tells the range of the
+// shard of the sandbox: a is range 0, b is range 1.
+func (o *Ownership) NewStreamID(of ID) StreamID {
+	id := NewStreamID()
+	if o.Ranges() == AllRanges {
+		return id
+	}
+	return id + StreamID(rune('a'+of.Shard().Range()))
+}
+
+// CheckStream returns an error if the id tells that another server has the stream. Errors: Unavailable, with the reason [Elsewhere].
+func (o *Ownership) CheckStream(id StreamID) error {
+	if len(id) != len(streamPrefix)+streamRandom+1 {
+		return nil
+	}
+	part := int(id[len(id)-1]) - 'a'
+	if part < 0 || part >= RangeCount || o.Ranges().HasRange(part) {
+		return nil
+	}
+	err := Wrap(Unavailable, Elsewhere{part}, "another server has the stream; try again")
+	err.RetryAfter = elsewhereRetry
+	return err
+}
+
 // ParseStreamID returns s as an id when it has the form of one: such an id is
 // safe as a file name.
 func ParseStreamID(s string) (StreamID, bool) {
 	random, ok := strings.CutPrefix(s, streamPrefix)
-	if !ok || len(random) != streamRandom {
+	if !ok || len(random) != streamRandom && len(random) != streamRandom+1 {
 		return "", false
 	}
 	for _, r := range random {

@@ -50,7 +50,7 @@ func (x *known) find(match func(sandbox.SnapshotID, *assembly) bool) (*assembly,
 			return a, nil
 		}
 	}
-	return nil, sandbox.Errorf(sandbox.NotFound, "there is no such build; it may have taken too long, or the server was restarted: begin again")
+	return nil, sandbox.Somewhere("there is no such build; it may have taken too long, or the server was restarted: begin again")
 }
 
 // run returns a caller's begun assembly, which is running from now on until end. Errors: NotFound;
@@ -145,7 +145,7 @@ func (x *known) get(c sandbox.Caller, id sandbox.SnapshotID) (*assembly, error) 
 	defer x.mu.Unlock()
 	a := cmp.Or(x.begun[id], x.running[id], x.ended[id])
 	if a == nil || a.caller.Workspace != c.Workspace {
-		return nil, sandbox.Errorf(sandbox.NotFound, "there is no such build, it was over long ago, or the server was restarted")
+		return nil, sandbox.Somewhere("there is no such build, it was over long ago, or the server was restarted")
 	}
 	return a, nil
 }

@@ -74,12 +74,17 @@ func building(r *http.Request) sandbox.SnapshotID {
 	return id
 }
 
+// noBuild is noSnapshot for a build, which another server may have, as its cause says.
+func noBuild(cause error) error {
+	return &typed{codeSnapshotNotFound, http.StatusNotFound, sandbox.Wrap(sandbox.NotFound, cause, "there is no such snapshot")}
+}
+
 // upload receives the files of a build. Without an upload URL the client sends them here, for
 // public and private snapshots.
 func (h *builds) upload(w http.ResponseWriter, r *http.Request) error {
 	err := h.svc.Snapshots().Assemblies().Upload(r.Context(), caller(r.Context()), building(r), r.Body)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
-		return noSnapshot()
+		return noBuild(err)
 	}
 	if err != nil {
 		return err
@@ -113,7 +118,7 @@ func (h *builds) finish(w http.ResponseWriter, r *http.Request) error {
 		FilesRequired: true, FilesIgnored: in.FileCount == 0,
 	})
 	if sandbox.CodeOf(err) == sandbox.NotFound {
-		return noSnapshot()
+		return noBuild(err)
 	}
 	if err != nil {
 		return err
