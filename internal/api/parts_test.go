@@ -268,3 +268,43 @@ func TestStatsOfParts(t *testing.T) {
 		}
 	}
 }
+
+// TestCreateAtPartsAtOnce: creates with the same idempotency key, or the same name, that come to several servers at once make one sandbox.
+func TestCreateAtPartsAtOnce(t *testing.T) {
+	parts := apitest.NewParts(t, 2)
+	for round := range 8 {
+		for _, by := range []string{"key", "name"} {
+			ids := make(chan string, 8)
+			var work sync.WaitGroup
+			for n := range cap(ids) {
+				work.Go(func() {
+					r := parts[n%2].Request("POST", "/v1/sandboxes", map[string]any{"name": fmt.Sprint(by, round), "wait_seconds": 60 * (n % 4 / 2)})
+					if by == "key" {
+						r.Header.Set("Idempotency-Key", fmt.Sprint("key", round))
+					}
+					var sb wire.Sandbox
+					if a := parts[n%2].Send(r); a.Status == 200 || a.Status == 201 {
+						a.Into(t, &sb)
+						ids <- sb.ID
+					} else {
+						t.Errorf("a create by %s at server %d: %d %s", by, n%2, a.Status, a.Body)
+					}
+				})
+			}
+			work.Wait()
+			close(ids)
+			first := <-ids
+			for id := range ids {
+				if id != first {
+					t.Errorf("by %s two sandboxes are made: %s and %s", by, first, id)
+				}
+			}
+			other := parts[round%2]
+			other.Want(201, "POST", "/v1/sandboxes", map[string]any{"name": fmt.Sprint(by, round), "labels": map[string]string{"new": "yes"}, "replace": true, "wait_seconds": 60})
+			var sb wire.Sandbox
+			if other.Want(200, "GET", "/v1/sandboxes/"+fmt.Sprint(by, round), nil).Into(t, &sb); sb.ID == first || sb.Labels["new"] != "yes" {
+				t.Errorf("after a replacement the sandbox is %+v", sb)
+			}
+		}
+	}
+}
