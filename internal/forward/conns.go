@@ -3,6 +3,7 @@ package forward
 import (
 	"bufio"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -17,8 +18,8 @@ import (
 const (
 	// greetTimeout bounds the time in which a forwarded connection says whose it is.
 	greetTimeout = 10 * time.Second
-	// maxGreeting is longer than an address with a port.
-	maxGreeting = 128
+	// maxGreeting is longer than an address with a port and a login.
+	maxGreeting = 16 << 10
 )
 
 // ServeConns passes the connections that l accepts, of a protocol other than HTTP, on to the active server, until l is closed. The first line to that server is the
@@ -46,7 +47,7 @@ func (f *Forwarder) ServeConns(l net.Listener, dial func(ctx context.Context, ad
 // carry copies in both directions between a client and the active server, until one of them ends the connection or another server is active.
 func (f *Forwarder) carry(client net.Conn, dial func(ctx context.Context, address string) (net.Conn, error)) error {
 	caller := f.cfg.Caller(&http.Request{RemoteAddr: client.RemoteAddr().String()})
-	active, to, err := f.connect(caller, dial)
+	active, to, err := f.connect(f.closed, anywhere, caller, dial)
 	if err != nil {
 		return err
 	}
@@ -73,8 +74,43 @@ func (f *Forwarder) carry(client net.Conn, dial func(ctx context.Context, addres
 	return nil
 }
 
-// connect connects to the active server, and waits for it while it is away.
-func (f *Forwarder) connect(caller string, dial func(ctx context.Context, address string) (net.Conn, error)) (net.Conn, *server, error) {
+// Open connects to the owner of a range, in a protocol other than HTTP, for a client at an address, and waits for it while it is away. The owner gets
+// login by the method Vouched of the connection. The connection ends when another server is active in place of the owner. Errors: Unavailable.
+func (f *Forwarder) Open(ctx context.Context, part int, client net.Addr, login []byte, dial func(ctx context.Context, address string) (net.Conn, error)) (net.Conn, error) {
+	if err := f.begin(); err != nil {
+		return nil, err
+	}
+	conn, to, err := f.connect(ctx, part, f.cfg.Caller(&http.Request{RemoteAddr: client.String()}), dial)
+	if err == nil {
+		if _, err = fmt.Fprintln(conn, client, base64.StdEncoding.EncodeToString(login)); err != nil {
+			_ = conn.Close()
+		}
+	}
+	if err != nil {
+		f.finish()
+		return nil, err
+	}
+	stop := context.AfterFunc(to.gone, func() { _ = conn.Close() })
+	return &opened{Conn: conn, end: sync.OnceFunc(func() {
+		stop()
+		f.finish()
+	})}, nil
+}
+
+// opened is a connection to the owner of a range.
+type opened struct {
+	net.Conn
+	end func()
+}
+
+// Close implements [net.Conn].
+func (o *opened) Close() error {
+	o.end()
+	return o.Conn.Close()
+}
+
+// connect connects to an active server, and waits for it while it is away.
+func (f *Forwarder) connect(ctx context.Context, part int, caller string, dial func(ctx context.Context, address string) (net.Conn, error)) (net.Conn, *server, error) {
 	release, err := f.addWaiter(caller)
 	if err != nil {
 		return nil, nil, err
@@ -83,9 +119,9 @@ func (f *Forwarder) connect(caller string, dial func(ctx context.Context, addres
 	until := time.Now().Add(MaxWait)
 	var tried []*server
 	for {
-		to, changed := f.server(anywhere, tried)
+		to, changed := f.server(part, tried)
 		if to != nil {
-			ctx, cancel := context.WithTimeout(f.closed, dialTimeout)
+			ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 			conn, err := dial(ctx, to.address)
 			cancel()
 			if err == nil {
@@ -93,7 +129,7 @@ func (f *Forwarder) connect(caller string, dial func(ctx context.Context, addres
 			}
 			tried = append(tried, to)
 		}
-		if err := f.wait(f.closed, until, changed, to != nil); err != nil {
+		if err := f.wait(ctx, until, changed, to != nil); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -155,11 +191,16 @@ func greet(conn net.Conn) (net.Conn, error) {
 	if err != nil {
 		return nil, errors.Join(errors.New("the address of the client is missing"), err)
 	}
-	at, err := netip.ParseAddrPort(strings.TrimSpace(string(line)))
+	address, text, _ := strings.Cut(strings.TrimSpace(string(line)), " ")
+	at, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return nil, err
 	}
-	return &greeted{conn, r, net.TCPAddrFromAddrPort(at)}, conn.SetReadDeadline(time.Time{})
+	login, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return nil, err
+	}
+	return &greeted{conn, r, net.TCPAddrFromAddrPort(at), login}, conn.SetReadDeadline(time.Time{})
 }
 
 // greeted is a connection of a client.
@@ -167,10 +208,14 @@ type greeted struct {
 	net.Conn
 	r      *bufio.Reader // of the connection
 	remote net.Addr
+	login  []byte
 }
 
 // Read implements [net.Conn].
 func (g *greeted) Read(p []byte) (int, error) { return g.r.Read(p) }
+
+// Vouched returns the login of the client at the server that has opened the connection; nothing if it has not logged in yet.
+func (g *greeted) Vouched() []byte { return g.login }
 
 // RemoteAddr implements [net.Conn]: the address of the client.
 func (g *greeted) RemoteAddr() net.Addr { return g.remote }

@@ -63,9 +63,24 @@ func (s *sshListener) open(cfg config.Config, p *parts, log *slog.Logger, cu *cl
 	if s.Listener == nil {
 		return
 	}
-	s.server = sshd.New(sshConfig(cfg), s.hostKey, p.SSH())
+	deps := p.SSH()
+	if p.others != nil {
+		deps.Others = &shellsElsewhere{p.others, dialServers(cfg, worker.ForwardedSSH)}
+	}
+	s.server = sshd.New(sshConfig(cfg), s.hostKey, deps)
 	cu.Add(s.server.Close)
 	log.Info("listening for SSH", "address", s.Addr().String(), "host_key", ssh.FingerprintSHA256(s.hostKey.PublicKey()))
+}
+
+// shellsElsewhere connects to the SSH servers of other active servers.
+type shellsElsewhere struct {
+	others *forward.Forwarder
+	dial   func(ctx context.Context, address string) (net.Conn, error)
+}
+
+// Connect implements [sshd.Others].
+func (e *shellsElsewhere) Connect(ctx context.Context, part int, client net.Addr, login []byte) (net.Conn, error) {
+	return e.others.Open(ctx, part, client, login, e.dial)
 }
 
 // serve serves SSH clients until close. It sends its error, which ends the server.

@@ -3,6 +3,7 @@ package sshd
 import (
 	"context"
 	"iter"
+	"net"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 // connection is a connection that has logged in.
 type connection struct {
 	server *Server
+	raw    net.Conn
 	conn   *ssh.ServerConn
 	login  *signedIn
 }
@@ -108,12 +110,11 @@ func refuse(offered ssh.NewChannel, reason ssh.RejectionReason, message string) 
 }
 
 // permitted returns nil while the login has its rights.
-func (c *connection) permitted(ctx context.Context) error {
-	in := c.login
+func (s *Server) permitted(ctx context.Context, in *signedIn) error {
 	if in.key.ID != "" {
-		return c.server.deps.Keys.StillPermits(ctx, in.key.ID, in.Workspace, needs)
+		return s.deps.Keys.StillPermits(ctx, in.key.ID, in.Workspace, needs)
 	}
-	return c.server.deps.Logins.StillPermits(ctx, in.User, in.TokenID, in.Workspace, needs)
+	return s.deps.Logins.StillPermits(ctx, in.User, in.TokenID, in.Workspace, needs)
 }
 
 // watch ends the connection when its login loses its rights.
@@ -126,7 +127,7 @@ func (c *connection) watch(ctx context.Context, cancel context.CancelCauseFunc) 
 	}
 	for {
 		changed, removed := c.server.deps.Logins.Changed(), c.server.deps.Keys.Changed() // before the check
-		if err := c.permitted(ctx); err != nil && ctx.Err() == nil {
+		if err := c.server.permitted(ctx, c.login); err != nil && ctx.Err() == nil {
 			if code := sandbox.CodeOf(err); code == sandbox.Unauthenticated || code == sandbox.Forbidden {
 				cancel(err)
 				return

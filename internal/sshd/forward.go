@@ -60,7 +60,7 @@ func (c *connection) forward(ctx context.Context, offered ssh.NewChannel) {
 
 // dial connects to a port of the sandbox.
 func (c *connection) dial(ctx context.Context, port uint16) (net.Conn, error) {
-	if err := c.permitted(ctx); err != nil {
+	if err := c.server.permitted(ctx, c.login); err != nil {
 		return nil, err
 	}
 	sb, err := c.server.deps.Sandboxes.Get(ctx, c.login.caller(), c.login.ref)

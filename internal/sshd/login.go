@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 
 	"golang.org/x/crypto/ssh"
@@ -58,10 +59,14 @@ func (a *signedIn) caller() sandbox.Caller {
 
 type signedInKey struct{}
 
-func (l *login) config() *ssh.ServerConfig {
+func (l *login) config(raw net.Conn) *ssh.ServerConfig {
 	cfg := &ssh.ServerConfig{
 		MaxAuthTries: loginTries, ServerVersion: "SSH-2.0-Modbox", PasswordCallback: l.password,
 		PublicKeyAuthAlgorithms: sshkey.SignatureAlgorithms, PublicKeyCallback: anyKey, VerifiedPublicKeyCallback: l.publicKey,
+	}
+	if v, ok := raw.(vouched); ok && len(v.Vouched()) > 0 {
+		cfg.NoClientAuth = true
+		cfg.NoClientAuthCallback = func(meta ssh.ConnMetadata) (*ssh.Permissions, error) { return l.vouched(meta, v.Vouched()) }
 	}
 	cfg.AddHostKey(l.server.hostKey)
 	return cfg

@@ -74,7 +74,7 @@ type Calls interface {
 	Dial(ctx context.Context, id sandbox.ID, port uint16) (net.Conn, error)
 }
 
-// Deps are the dependencies of a [Server]; all must be set.
+// Deps are the dependencies of a [Server]; all but Others must be set.
 type Deps struct {
 	Logins    Logins
 	Keys      Keys
@@ -82,6 +82,8 @@ type Deps struct {
 	Calls     Calls
 	Audit     *audit.Log
 	Logger    *slog.Logger
+	// Others serves the sandboxes of other servers; nil for a server that works on all sandboxes.
+	Others Others
 }
 
 // Server serves SSH clients. It is safe for concurrent use.
@@ -180,7 +182,7 @@ func (s *Server) serve(raw net.Conn, loggedIn func()) {
 	_ = raw.SetDeadline(time.Now().Add(loginTime)) // a connection of TCP always has deadlines
 	cut := context.AfterFunc(ctx, func() { _ = raw.Close() })
 	in := &login{server: s, ctx: ctx, remote: raw.RemoteAddr().String()}
-	conn, channels, requests, err := ssh.NewServerConn(raw, in.config())
+	conn, channels, requests, err := ssh.NewServerConn(raw, in.config(raw))
 	if err != nil {
 		in.abandon()
 		in.failed()
@@ -192,6 +194,10 @@ func (s *Server) serve(raw net.Conn, loggedIn func()) {
 	loggedIn()
 	// The end of ctx leaves time to tell the client why.
 	defer context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Now().Add(closeTime)) })()
-	c := &connection{server: s, conn: conn, login: in.of(conn)}
+	c := &connection{server: s, raw: raw, conn: conn, login: in.of(conn)}
+	if part, ok := c.elsewhere(ctx); ok {
+		c.relay(ctx, cancel, part, channels, requests)
+		return
+	}
 	c.serve(ctx, cancel, channels, requests)
 }

@@ -179,7 +179,7 @@ func (s *session) run(ctx context.Context, cmd agentapi.Command) {
 		if slices.Equal(cmd.Argv, sftpServer) {
 			audit.FromContext(ctx).WithoutOutput()
 		}
-		if err := c.permitted(ctx); err != nil {
+		if err := c.server.permitted(ctx, c.login); err != nil {
 			return err
 		}
 		in := command.Sandbox{Shell: true, Exec: func(ctx context.Context, cmd agentapi.Command) (*guest.Command, error) {

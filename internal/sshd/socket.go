@@ -68,7 +68,7 @@ func (c *connection) forwardSocket(ctx context.Context, offered ssh.NewChannel) 
 
 // connectSocket starts socketClient, and returns it with the output that it has read from the socket so far.
 func (c *connection) connectSocket(ctx context.Context, path string) (*command.Session, []byte, error) {
-	if err := c.permitted(ctx); err != nil {
+	if err := c.server.permitted(ctx, c.login); err != nil {
 		return nil, nil, err
 	}
 	in := command.Sandbox{Exec: func(ctx context.Context, cmd agentapi.Command) (*guest.Command, error) {
