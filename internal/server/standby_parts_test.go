@@ -3,6 +3,7 @@ package server
 import (
 	"database/sql"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
@@ -122,6 +123,83 @@ func TestPartsOnPostgres(t *testing.T) {
 	a.echoes(ofA)
 	a.echoes(a.create())
 	b.echoes(ofB)
+}
+
+// TestPartsInAStormOnPostgres checks that nothing that was answered is lost, and nothing is made twice, while one server after another is killed, ended
+// or stands still under creates to all of them.
+func TestPartsInAStormOnPostgres(t *testing.T) {
+	if !storetest.Postgres() {
+		t.Skip("the suite postgres runs this test, with a server in MODBOX_TEST_POSTGRES")
+	}
+	url, stateDir := storetest.StartCluster(t).URL("postgres"), t.TempDir()
+	var servers []*replica
+	var clients []*client.Client
+	var addresses []string
+	for _, name := range []string{"a", "b", "c"} {
+		r := newPart(t, "2", name, stateDir, url)
+		servers, addresses = append(servers, r), append(addresses, r.workers)
+		r.launch()
+	}
+	first, _ := startNamedWorker(t, "one", t.TempDir(), stateDir, addresses...)
+	second, _ := startNamedWorker(t, "two", t.TempDir(), stateDir, addresses...)
+	active := func() (list []*replica) {
+		for _, r := range servers {
+			if r.ranges() != "" {
+				list = append(list, r)
+			}
+		}
+		return list
+	}
+	settled := func() {
+		t.Helper()
+		servers[0].until("two servers are active, and a standby waits", func() bool {
+			waiting := 0
+			for _, r := range servers {
+				if r.role() == "standby" && r.status("/readyz") == http.StatusOK {
+					waiting++
+				}
+			}
+			return len(active()) == 2 && waiting == 1
+		})
+	}
+	settled()
+	for _, r := range servers {
+		clients = append(clients, r.client())
+	}
+	buildApp(t, clients[0])
+	const each = 40 // creates, within the quota
+	s := (&storm{clients: clients, may: make(chan struct{}, each)}).begin(t)
+	for round, signal := range []os.Signal{os.Kill, syscall.SIGTERM, os.Kill, syscall.SIGSTOP, os.Kill, syscall.SIGTERM} {
+		before := s.count()
+		made := func(n int) {
+			t.Helper()
+			servers[0].until(fmt.Sprintf("round %d: %d sandboxes are made", round, n), func() bool { return s.count() >= before+n || t.Failed() })
+		}
+		for range each {
+			s.may <- struct{}{}
+		}
+		made(each / 4)
+		r := active()[round%2]
+		if signal == syscall.SIGSTOP {
+			_ = r.cmd.Process.Signal(signal)
+			made(each) // the kernel has ended it
+		}
+		r.end(signal)
+		made(each)
+		r.launch()
+		settled()
+	}
+	s.end(t, clients[0], first, second)
+	for label, id := range s.made {
+		for _, c := range clients {
+			if out, err := c.Sandboxes.Exec(t.Context(), id, client.Command{Argv: []string{"/bin/echo", "here"}}); err != nil || string(out.Stdout) != "here\n" {
+				t.Errorf("sandbox %s of request %s after all: %+v, %v", id, label, out, err)
+			}
+		}
+	}
+	for _, r := range servers { // while they have workers, for which the end of a server waits
+		r.end(syscall.SIGTERM)
+	}
 }
 
 // TestOlderTablesOnPostgres checks that one of several servers updates the tables of an earlier version, once the servers of that version have ended.

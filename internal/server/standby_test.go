@@ -182,6 +182,8 @@ type storm struct {
 	answers bool // each request gets an answer
 	stop    chan struct{}
 	work    sync.WaitGroup
+	// may has a value for each request; nil for any number.
+	may chan struct{}
 
 	mu    sync.Mutex
 	made  map[string]string // guarded by mu; ids by the label of the request
@@ -189,10 +191,24 @@ type storm struct {
 }
 
 func begin(t *testing.T, answers bool, clients ...*client.Client) *storm {
-	s := &storm{clients: clients, answers: answers, stop: make(chan struct{}), made: map[string]string{}}
+	return (&storm{clients: clients, answers: answers}).begin(t)
+}
+
+func (s *storm) begin(t *testing.T) *storm {
+	s.stop, s.made = make(chan struct{}), map[string]string{}
+	may := s.may
+	if may == nil {
+		may = make(chan struct{})
+		close(may)
+	}
 	for range 4 {
 		s.work.Go(func() {
 			for {
+				select {
+				case <-s.stop:
+					return
+				case <-may:
+				}
 				select {
 				case <-s.stop:
 					return
@@ -245,7 +261,7 @@ func (s *storm) count() int {
 }
 
 // end ends the storm, and checks that each request has made a single sandbox, with a single box, which is there.
-func (s *storm) end(t *testing.T, c *client.Client, host *fake.Host) {
+func (s *storm) end(t *testing.T, c *client.Client, hosts ...*fake.Host) {
 	t.Helper()
 	close(s.stop)
 	s.work.Wait()
@@ -271,9 +287,16 @@ func (s *storm) end(t *testing.T, c *client.Client, host *fake.Host) {
 			t.Errorf("sandbox %s of request %s is lost", id, label)
 		}
 	}
-	boxes, err := fake.New(host).List(t.Context())
-	if err != nil || len(boxes) != len(listed) {
-		t.Errorf("%d sandboxes have %d boxes, %v", len(listed), len(boxes), err)
+	boxes := 0
+	for _, host := range hosts {
+		list, err := fake.New(host).List(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		boxes += len(list)
+	}
+	if boxes != len(listed) {
+		t.Errorf("%d sandboxes have %d boxes", len(listed), boxes)
 	}
 	t.Logf("%d sandboxes", len(listed))
 }
