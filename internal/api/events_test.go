@@ -153,6 +153,7 @@ func TestEventStreamLosesItsRights(t *testing.T) {
 
 // TestEventStreamEndsWithTheServer checks that the end of the server ends a stream without a problem.
 func TestEventStreamEndsWithTheServer(t *testing.T) {
+	apitest.NotElsewhere(t, "it ends the server, and not the other")
 	s := apitest.New(t)
 	stream := followEvents(t, s, "", "")
 	stream.message()
@@ -238,6 +239,7 @@ func (s *eventStream) stats() (list []used) {
 }
 
 func TestEventStreamWithStats(t *testing.T) {
+	apitest.NotElsewhere(t, "another server knows what is recorded, which takes half a minute")
 	s := apitest.New(t)
 	ids := map[string]string{}
 	for _, name := range []string{"a", "b"} {

@@ -12,6 +12,7 @@ import (
 
 func TestReady(t *testing.T) {
 	var broken error
+	apitest.NotElsewhere(t, "it reads the log of the server")
 	s := apitest.NewWith(t, func(_ *api.Config, deps *api.Deps) {
 		deps.Ready = map[string]func(context.Context) error{
 			"store":  func(context.Context) error { return nil },

@@ -103,13 +103,13 @@ func New(t testing.TB) *Server { return NewWith(t, nil) }
 // services that people sign in with.
 func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso.Provider) *Server {
 	t.Helper()
-	return newServer(t, options{change: change, providers: providers})
+	return start(t, options{change: change, providers: providers})
 }
 
 // NewLimited is New with a limit of sandboxes for the server, and default quotas for workspaces.
 func NewLimited(t testing.TB, sandboxes int, quotas quota.Limits) *Server {
 	t.Helper()
-	return newServer(t, options{lives: lifecycle.Config{MaxSandboxes: sandboxes, Quota: quotas}})
+	return start(t, options{lives: lifecycle.Config{MaxSandboxes: sandboxes, Quota: quotas}})
 }
 
 // options configure a server.

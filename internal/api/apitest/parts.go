@@ -1,12 +1,15 @@
 package apitest
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -40,6 +43,47 @@ func NewParts(t testing.TB, n int, providers ...sso.Provider) []*Server {
 func NewPartsLimited(t testing.TB, n, sandboxes int, quotas quota.Limits) []*Server {
 	t.Helper()
 	return newParts(t, n, options{lives: lifecycle.Config{MaxSandboxes: sandboxes, Quota: quotas}})
+}
+
+// elsewhereVariable is the environment variable with which a test has a server whose client sends all requests but creates to another server.
+const elsewhereVariable = "MODBOX_TEST_ELSEWHERE"
+
+// start returns a server; with the variable one of two, which has the sandboxes.
+func start(t testing.TB, o options) *Server {
+	t.Helper()
+	if os.Getenv(elsewhereVariable) == "" {
+		return newServer(t, o)
+	}
+	parts := newParts(t, 2, o)
+	s, client := *parts[0], *parts[0].HTTP
+	client.Transport = elsewhere{client.Transport, strings.TrimPrefix(parts[0].URL, "http://"), strings.TrimPrefix(parts[1].URL, "http://")}
+	s.HTTP = &client
+	return &s
+}
+
+// NotElsewhere skips a test with the variable.
+func NotElsewhere(t testing.TB, why string) {
+	t.Helper()
+	if os.Getenv(elsewhereVariable) != "" {
+		t.Skip(why)
+	}
+}
+
+// elsewhere sends requests for a host to another host, except requests that create sandboxes.
+type elsewhere struct {
+	http.RoundTripper
+	of, to string
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (e elsewhere) RoundTrip(r *http.Request) (*http.Response, error) {
+	path := strings.TrimSuffix(r.URL.Path, "/")
+	creates := r.Method == http.MethodPost && (strings.HasSuffix(path, "/sandboxes") || strings.HasSuffix(path, "/provision") || strings.HasSuffix(path, "/sandbox"))
+	if r.URL.Host == e.of && !creates {
+		r = r.Clone(r.Context())
+		r.Host, r.URL.Host = cmp.Or(r.Host, e.of), e.to
+	}
+	return e.RoundTripper.RoundTrip(r)
 }
 
 func newParts(t testing.TB, n int, o options) []*Server {

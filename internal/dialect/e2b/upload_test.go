@@ -12,6 +12,7 @@ import (
 
 // TestUploadsCount uploads files for a template: they count in the quota of the workspace.
 func TestUploadsCount(t *testing.T) {
+	apitest.NotElsewhere(t, "uploads count at the server that has them")
 	s := apitest.New(t)
 	testUpload(t, s, s)
 }
