@@ -143,6 +143,7 @@ const (
 	purgeBatch     = 500
 	settleWorkers  = 16
 	sweepWorkers   = 4
+	sweepGrace     = 3 * time.Second // a sweep waits for hosts so long after the end of the service
 )
 
 // withDefaults returns c with its zero values replaced, or an error naming a

@@ -205,6 +205,7 @@ func (s *faultyStore) ResumeSandbox(ctx context.Context, id sandbox.ID, c sandbo
 }
 
 type faultyDriver struct {
+	vanished atomic.Pointer[chan struct{}] // the host does not answer List, which sends a value; nil: it answers
 	driver.Driver
 	faults *faults
 	specs  sync.Map // of what was created, by id
@@ -237,6 +238,14 @@ func (d *faultyDriver) Reach(sandbox.ID) error {
 }
 
 func (d *faultyDriver) List(ctx context.Context) ([]sandbox.ID, error) {
+	if waits := d.vanished.Load(); waits != nil {
+		select {
+		case *waits <- struct{}{}:
+		default:
+		}
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
 	ids, err := d.Driver.List(ctx)
 	if listed := d.listed.Swap(nil); listed != nil {
 		(*listed)()

@@ -300,6 +300,21 @@ func TestCloseAfterStartLeavesNoOrphan(t *testing.T) {
 	}
 }
 
+// TestCloseWaitsForNoHost stops a server whose sweep waits for a host that does not answer.
+func TestCloseWaitsForNoHost(t *testing.T) {
+	s := newEnv(t).start()
+	waits := make(chan struct{}, 1)
+	s.driver.vanished.Store(&waits)
+	swept := make(chan struct{})
+	go func() {
+		defer close(swept)
+		s.Sweep()
+	}()
+	<-waits
+	s.stop()
+	<-swept
+}
+
 // TestSweepTakesNoDestroyedBoxForAnOrphan destroys a sandbox between the sweep's
 // look at the host and its look at the sandboxes.
 func TestSweepTakesNoDestroyedBoxForAnOrphan(t *testing.T) {

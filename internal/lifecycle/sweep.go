@@ -175,10 +175,12 @@ func (w *sweeper) sweepEnding(id sandbox.ID) {
 }
 
 // sweepHost destroys boxes on the host that belong to no live sandbox. A box that is being made is
-// safe, because it is in the index before it exists on the host. Close does not cut it short: a server
-// that stops soon after its start leaves no box of the server before.
+// safe, because it is in the index before it exists on the host. Close does not cut it short at once: a server
+// that stops soon after its start leaves no box of the server before. But it does not wait for a worker that is away: another server waits for its turn.
 func (w *sweeper) sweepHost() {
-	ids, err := w.driver.List(context.WithoutCancel(w.ctx))
+	ctx, cancel := background.Longer(w.ctx, sweepGrace)
+	defer cancel()
+	ids, err := w.driver.List(ctx)
 	if err != nil {
 		w.logSweep("list boxes", err)
 		return
@@ -197,7 +199,7 @@ func (w *sweeper) sweepHost() {
 	}
 	// A box leaves the host before it leaves the index, so a box that was destroyed
 	// since it was listed looks unknown. Ids are not used twice: the second list is without it.
-	if ids, err = w.driver.List(context.WithoutCancel(w.ctx)); err != nil {
+	if ids, err = w.driver.List(ctx); err != nil {
 		w.logSweep("list boxes again", err)
 		return
 	}

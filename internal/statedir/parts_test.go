@@ -5,8 +5,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/modbox/modbox/internal/sandbox"
@@ -149,16 +151,25 @@ func TestPartAwaited(t *testing.T) {
 func TestAlone(t *testing.T) {
 	dir := t.TempDir()
 	var calls sync.WaitGroup
-	n := 0 // the race detector would see two calls at once
+	var under, done atomic.Int64
 	for range 4 {
 		calls.Go(func() {
-			if err := Alone(t.Context(), dir, func() error { n++; return nil }); err != nil {
+			err := Alone(t.Context(), dir, func() error {
+				if n := under.Add(1); n != 1 {
+					t.Errorf("%d calls at once", n)
+				}
+				runtime.Gosched()
+				under.Add(-1)
+				done.Add(1)
+				return nil
+			})
+			if err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	calls.Wait()
-	if n != 4 {
+	if n := done.Load(); n != 4 {
 		t.Errorf("%d calls, want 4", n)
 	}
 	err := Alone(t.Context(), dir, func() error {

@@ -50,7 +50,7 @@ func (e *pgEngine) lock(ctx context.Context, conn *pgx.Conn) error {
 				return err
 			}
 		case time.Now().After(deadline) && h.session != 0:
-			err := sandbox.Wrap(sandbox.Conflict, ErrTaken, "another server uses the database: %s; a database belongs to one server", h)
+			err := sandbox.Wrap(sandbox.Conflict, ErrTaken, "another server uses the database: %s; %s", h, e.ranges.belong())
 			e.giveUp(err)
 			return err
 		}

@@ -81,6 +81,14 @@ func (o *rangeOwner) claimed() bool {
 	return r != 0 && o.epochs[r.First()] != rangeRow{}
 }
 
+// belong says why another server cannot have what this server has.
+func (o *rangeOwner) belong() string {
+	if r := o.ranges(); r != sandbox.AllRanges {
+		return "the ranges " + r.Digits() + " of shards belong to one server"
+	}
+	return "a database belongs to one server"
+}
+
 // tryLock takes the locks of this server for a session, all or none. The key of the server is shared by owners of ranges; a server of a version
 // without ranges takes it alone.
 func (e *pgEngine) tryLock(ctx context.Context, conn *pgx.Conn) (got bool, err error) {
@@ -126,8 +134,8 @@ func (e *pgEngine) checkEpochs(ctx context.Context, conn *pgx.Conn) error {
 		return sandbox.Wrap(sandbox.Conflict, ErrTaken, "the database lacks the start of this server, of %s: it is a standby that was promoted before it had received everything, or an older copy; start again",
 			time.Unix(0, written.taken).UTC().Format(time.RFC3339))
 	}
-	return sandbox.Wrap(sandbox.Conflict, ErrTaken, "another server has used the database: %s, from %s on; a database belongs to one server",
-		withoutEnd(found.owner), time.Unix(0, found.taken).UTC().Format(time.RFC3339))
+	return sandbox.Wrap(sandbox.Conflict, ErrTaken, "another server has used the database: %s, from %s on; %s",
+		withoutEnd(found.owner), time.Unix(0, found.taken).UTC().Format(time.RFC3339), e.ranges.belong())
 }
 
 // raiseEpochs makes a server the owner of ranges whose locks its session has, in a transaction.
