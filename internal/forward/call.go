@@ -182,6 +182,7 @@ func (c *call) askAround(r *http.Request) (*http.Response, error) {
 	for {
 		to, _ := f.server(anywhere, c.not)
 		if to == nil || slices.Contains(c.not, to) {
+			f.asks.inVain(c.caller)
 			return nil, unavailable(nil, "a server that may have what the request names is away at this moment")
 		}
 		c.not = append(c.not, to)
@@ -217,6 +218,9 @@ func (c *call) attempt(r *http.Request, to *server) (resp *http.Response, again 
 	used := sent.Load() || body != nil && body.used.Load()
 	if err == nil && c.hop == final && resp.StatusCode >= http.StatusBadRequest && resp.Header.Get(elsewhereHeader) != "" {
 		resp.Header.Del(elsewhereHeader)
+		if c.last {
+			c.forwarder.asks.inVain(c.caller)
+		}
 		if !c.last && (body == nil || !body.used.Load()) {
 			_ = resp.Body.Close()
 			err = refused{errors.New("the server does not have what the request names yet, or not any more")}

@@ -57,6 +57,7 @@ type Forwarder struct {
 	dials     chan struct{}
 	kept      *share.Budget
 	late      *share.Budget
+	asks      asks
 	changed   broadcast.Broadcast // sent when the active server changes
 	closed    context.Context     // ends with Close
 	end       context.CancelFunc

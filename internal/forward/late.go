@@ -90,7 +90,7 @@ func (f *Forwarder) Late(owner *sandbox.Ownership, next http.Handler) http.Handl
 			f.pass(w, r, &call{part: part, hop: first})
 			return
 		}
-		a := &answer{ResponseWriter: w, header: maps.Clone(w.Header()), record: access.FromContext(r.Context()), final: h == final}
+		a := &answer{ResponseWriter: w, forwarder: f, request: r, header: maps.Clone(w.Header()), record: access.FromContext(r.Context()), final: h == final}
 		q := r
 		if r.Body != nil && r.Body != http.NoBody && h != final {
 			account := f.late.Open(f.cfg.Caller(r))
@@ -138,10 +138,12 @@ func (f *Forwarder) pass(w http.ResponseWriter, r *http.Request, c *call) {
 // answer is the answer to a request, which is dropped if another server answers it.
 type answer struct {
 	http.ResponseWriter
-	record *access.Record
-	header http.Header // before the handler
-	body   *keptBody   // nil for none
-	final  bool
+	forwarder *Forwarder
+	request   *http.Request
+	record    *access.Record
+	header    http.Header // before the handler
+	body      *keptBody   // nil for none
+	final     bool
 
 	begun  bool // the answer is the client's
 	passed bool // another server answers
@@ -159,6 +161,7 @@ func (a *answer) begin() {
 	case elsewhere && a.final:
 		a.record.PassOn()
 		a.Header().Set(elsewhereHeader, "1")
+	case elsewhere && part == sandbox.SomeRange && !a.forwarder.asks.permit(a.forwarder.cfg.Caller(a.request)):
 	case elsewhere && (a.body == nil || a.body.whole()):
 		a.passed, a.part = true, part
 		a.record.PassOn()

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -435,5 +436,43 @@ func TestAskAround(t *testing.T) {
 	}
 	if _, answer := request(t, "GET", all[2].url+"/3", ""); answer != "3 has 0 bytes" {
 		t.Errorf("what a server has while another is away: %s", answer)
+	}
+}
+
+// TestAskedInVain checks that a client that guesses does not have the other servers asked again and again.
+func TestAskedInVain(t *testing.T) {
+	refuse := func(_ http.ResponseWriter, r *http.Request) error {
+		if r.URL.Path == "/there" {
+			return nil
+		}
+		return sandbox.Somewhere("there is no %s", r.URL.Path)
+	}
+	a := newOwner(t, halves[0], func(http.ResponseWriter, *http.Request) error { return sandbox.Somewhere("it is not here") })
+	b := newOwner(t, halves[1], refuse)
+	know(a, b)
+	for range maxVain + 10 { // these requests are no guesses
+		if resp, body := request(t, "GET", a.url+"/there", ""); resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s %s", resp.Status, body)
+		}
+	}
+	b.served.Store(0)
+	for range maxVain + 10 {
+		if resp, body := request(t, "GET", a.url+"/guess", ""); resp.StatusCode != http.StatusNotFound {
+			t.Fatalf("%s %s", resp.Status, body)
+		}
+	}
+	if n := b.served.Load(); n != maxVain {
+		t.Errorf("the other server was asked %d times, want %d", n, maxVain)
+	}
+	now := time.Now()
+	for i := range 2 * maxAskers {
+		a.asks.inVain(fmt.Sprint(i))
+	}
+	if n := len(a.asks.vain); n > maxAskers+1 {
+		t.Errorf("%d clients are counted", n)
+	}
+	a.asks.begun = now.Add(-2 * askTime)
+	if !a.asks.permit("caller") {
+		t.Error("a client may have nothing asked after its time")
 	}
 }

@@ -116,7 +116,7 @@ func (s *Services) Handler(v1 http.Handler, cfg Edge) (*Front, error) {
 	if err != nil {
 		return nil, err
 	}
-	e2bs, err := gateway.New(gateway.Deps{Service: s.Lifecycle, Credentials: credentials, Envd: inside, Interpreter: interpreter.New(s.Lifecycle.Guest(), credentials, s.Audit), Ports: p, URLs: cfg.Proxy.URLs})
+	e2bs, err := gateway.New(gateway.Deps{Service: s.Lifecycle, Credentials: credentials, Envd: inside, Interpreter: interpreter.New(s.Lifecycle.Guest(), credentials, s.Audit), Ports: p, URLs: cfg.Proxy.URLs, Owner: s.ports.Store.Owner()})
 	if err != nil {
 		return nil, err
 	}

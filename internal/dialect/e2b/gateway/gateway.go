@@ -34,7 +34,7 @@ type Ports interface {
 	Enter(ws sandbox.WorkspaceID) (leave func(), err error)
 }
 
-// Deps are the dependencies of a gateway. All must be set.
+// Deps are the dependencies of a gateway. All but Owner must be set.
 type Deps struct {
 	Service     *lifecycle.Service
 	Credentials e2b.Credentials
@@ -42,6 +42,7 @@ type Deps struct {
 	Interpreter *interpreter.Server
 	Ports       Ports
 	URLs        proxy.URLs
+	Owner       *sandbox.Ownership // of the shards of the sandboxes in memory; nil for all
 }
 
 // Gateway passes requests on. Safe for concurrent use.
@@ -136,8 +137,13 @@ func (g *Gateway) signed(r *http.Request) (target, bool, error) {
 			return target{id, e2b.SandboxID(id), envd.Port, false}, ok, err
 		}
 	}
-	g.guesses.Wrong(r.RemoteAddr)
-	return target{}, false, sandbox.Errorf(sandbox.Unauthenticated, "invalid signature")
+	err := sandbox.Errorf(sandbox.Unauthenticated, "invalid signature")
+	if g.Owner.Ranges() != sandbox.AllRanges {
+		err.Err = sandbox.Elsewhere{Range: sandbox.SomeRange} // the server counts how often the others do not know it
+	} else {
+		g.guesses.Wrong(r.RemoteAddr)
+	}
+	return target{}, false, err
 }
 
 func tooMany() error {
