@@ -140,7 +140,7 @@ func imageOptions(cfg config.Config, st *store.Store, signIns *registry.Registri
 	opts := localImageOptions(cfg)
 	opts.Logger, opts.RecheckInterval = log, cfg.Images.RecheckInterval.Std()
 	opts.MaxDisk, opts.InUse, opts.Remote.Login = int64(cfg.Images.MaxDisk), imagesInUse(st), signIns.Login
-	opts.Rows, opts.Shared = imagerows.New(st.DB), st.Owner().Part() != ""
+	opts.Rows, opts.Shared = imagerows.New(st.DB), len(cfg.Replica.Parts()) > 1
 	opts.Catalogued, opts.Released = st.Catalogue.CatalogueReferences, st.Snapshots.DigestsReleased
 	return opts
 }
