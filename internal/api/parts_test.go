@@ -308,3 +308,31 @@ func TestCreateAtPartsAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestSlugAtParts: the former slug of a workspace names it at no server any more.
+func TestSlugAtParts(t *testing.T) {
+	parts := apitest.NewParts(t, 2)
+	for n, s := range parts {
+		other := parts[1-n]
+		var ws wire.WorkspaceDetail
+		s.Want(201, "POST", "/v1/workspaces", map[string]any{"name": "x", "slug": fmt.Sprint("before", n)}).Into(t, &ws)
+		in := func(slug string) int {
+			r := other.Request("GET", "/v1/sandboxes", nil)
+			r.Header.Set("X-Workspace-Id", slug)
+			return other.Send(r).Status
+		}
+		if status := in(ws.Slug); status != 200 {
+			t.Fatalf("by its slug: %d", status)
+		}
+		changed := other.Auth.Changed()
+		s.Want(200, "PATCH", "/v1/workspaces/"+ws.ID, map[string]any{"slug": fmt.Sprint("after", n)})
+		select {
+		case <-changed:
+		case <-time.After(time.Minute):
+			t.Fatal("the other server does not notice the change")
+		}
+		if before, after := in(ws.Slug), in(fmt.Sprint("after", n)); before != 404 || after != 200 {
+			t.Errorf("by its former slug: %d, by its slug: %d; want 404 and 200", before, after)
+		}
+	}
+}

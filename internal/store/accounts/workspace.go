@@ -173,6 +173,9 @@ func (s *Workspaces) UpdateWorkspace(ctx context.Context, id sandbox.WorkspaceID
 			if err := slugFree(ctx, tx, *c.Slug, id); err != nil {
 				return err
 			}
+			if err := s.db.TellRights(ctx, tx); err != nil { // another workspace may take the old slug
+				return err
+			}
 		}
 		ws, err = scanWorkspace(tx.QueryRowContext(ctx, `UPDATE workspaces SET name = coalesce($2, name), slug = coalesce($3, slug),
 			description = coalesce($4, description), url_access = coalesce($6, url_access), code_scan = coalesce($7, code_scan),

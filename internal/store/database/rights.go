@@ -2,9 +2,12 @@ package database
 
 import (
 	"context"
+	"database/sql"
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 const (
@@ -52,6 +55,18 @@ func (d *DB) WatchRights(ctx context.Context, interval time.Duration, changed fu
 			return
 		}
 	}
+}
+
+// TellRights counts a change of rights that no trigger of the database counts, for the other servers of several with the database.
+func (d *DB) TellRights(ctx context.Context, tx *sql.Tx) error {
+	if d.Ranges() == sandbox.AllRanges {
+		return nil
+	}
+	_, err := tx.ExecContext(ctx, "UPDATE rights_changes SET changes = changes + 1")
+	if err == nil {
+		_, err = tx.ExecContext(ctx, "SELECT pg_notify($1, '')", rightsChannel)
+	}
+	return err
 }
 
 // hear sends to heard after each notification of a channel but those with a text, and when one may have been missed, until ctx ends.
