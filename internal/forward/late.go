@@ -66,6 +66,9 @@ func peer(r *http.Request) string {
 // range; the owner of the range then forwards the request.
 func partOf(r *http.Request) int {
 	path := strings.TrimPrefix(r.URL.Path, "/")
+	if strings.HasPrefix(path, "s/") {
+		return anywhere // the path belongs to a program in a sandbox
+	}
 	for range 4 { // where all routes have the sandbox
 		var part string
 		part, path, _ = strings.Cut(path, "/")

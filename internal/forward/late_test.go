@@ -145,6 +145,9 @@ func TestForwardedByID(t *testing.T) {
 	if a.served.Load() != 0 {
 		t.Errorf("the first server has handled %d requests about sandboxes of the second", a.served.Load())
 	}
+	if request(t, "GET", a.url+"/s/label/sandboxes/"+string(idOf(15)), ""); a.served.Swap(0) != 1 {
+		t.Error("the path of a program in a sandbox names a sandbox")
+	}
 	// An id that is the name of a sandbox of the second server.
 	if resp, body := request(t, "GET", b.url+"/v1/sandboxes/"+string(idOf(3)), ""); body != "the second server" || a.served.Load() != 1 {
 		t.Errorf("a name that looks like an id: %s %s", resp.Status, body)
