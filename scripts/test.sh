@@ -112,14 +112,15 @@ suite_browser() {
 suite_cluster() {
 	local values
 	use_cached_images && cached_images agentuity "${agentuity_images[@]}" && go test -c -o tmp/cluster.test ./test/cluster && go -C test/chart build -o "$PWD/tmp/render" ./render || return
-	for values in values standbys standbypods clients persandbox; do
+	for values in values standbys standbypods active activepods clients persandbox; do
 		(cd test/chart && ../../tmp/render "../cluster/testdata/$values.yaml" >"../../tmp/chart-$values.yaml") || return
 	done
 	scripts/npm-ci.sh sdk/typescript && npm run build --prefix sdk/typescript && scripts/npm-ci.sh test/agentuity || return
 	local code=0
 	local -x MODBOX_TEST_GVISOR=1 MODBOX_KUBE_LOGS=$logs/kube MODBOX_TEST_CHART=$PWD/tmp/chart-values.yaml MODBOX_TEST_CHART_STANDBYS=$PWD/tmp/chart-standbys.yaml \
 		MODBOX_TEST_CHART_CLIENTS=$PWD/tmp/chart-clients.yaml MODBOX_TEST_CHART_PODS=$PWD/tmp/chart-persandbox.yaml \
-		MODBOX_TEST_CHART_STANDBYPODS=$PWD/tmp/chart-standbypods.yaml MODBOX_TEST_AGENTUITY_IMAGE_DIR=$images_cache/agentuity/images
+		MODBOX_TEST_CHART_STANDBYPODS=$PWD/tmp/chart-standbypods.yaml MODBOX_TEST_CHART_ACTIVE=$PWD/tmp/chart-active.yaml \
+		MODBOX_TEST_CHART_ACTIVEPODS=$PWD/tmp/chart-activepods.yaml MODBOX_TEST_AGENTUITY_IMAGE_DIR=$images_cache/agentuity/images
 	on_disk=1 tidily scripts/with-s3.sh scripts/with-kubernetes.sh sh -c 'cd test/cluster && ../../tmp/cluster.test -test.v -test.timeout 60m -test.run TestClients && ../../tmp/cluster.test -test.v -test.timeout 60m -test.run TestPodsOfLostNode' || code=1
 	tidily scripts/with-kubernetes.sh sh -c 'cd test/cluster && ../../tmp/cluster.test -test.v -test.timeout 60m -test.skip "TestClients|TestPodsOfLostNode|TestNodeLost" && ../../tmp/cluster.test -test.v -test.timeout 60m -test.run TestNodeLost' || code=1
 	return "$code"

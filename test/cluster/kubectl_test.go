@@ -43,7 +43,7 @@ func apply(t *testing.T, manifest string, options ...string) {
 	t.Cleanup(func() {
 		if t.Failed() {
 			shown := []string{"get pods -A -o wide", "get events -A", "describe pods -A", "logs --prefix --ignore-errors -l modbox-test --tail 200"}
-			for _, namespace := range []string{"modbox", "standbys", "clients", "podstandbys", perSandboxNamespace} {
+			for _, namespace := range []string{"modbox", "standbys", "clients", "podstandbys", "active", "activepods", perSandboxNamespace} {
 				shown = append(shown, "logs --prefix --ignore-errors -n "+namespace+" -l app.kubernetes.io/name=modbox --tail 200")
 			}
 			for _, args := range shown {

@@ -83,10 +83,11 @@ func (s standbys) storm(t *testing.T) {
 	t.Logf("%d kills, %d operations; after a kill the other server answered within %v", kills, operations.Load(), longest)
 }
 
-// standbys is an installation with two servers.
+// standbys is an installation with several servers.
 type standbys struct {
 	*client.Client
 	namespace string
+	replicas  int    // the number of servers
 	dir       string // the volume of the servers
 	token     string // of an administrator
 }
@@ -100,7 +101,7 @@ func (s standbys) in(t *testing.T, args ...string) string {
 // active returns the Pod of the server that is active, when all servers are ready.
 func (s standbys) active(t *testing.T) (pod string) {
 	t.Helper()
-	until(t, "both servers are ready, and a server is active", func() bool {
+	until(t, "all servers are ready, and a server is active", func() bool {
 		pod = ""
 		list := strings.Fields(s.in(t, "get", "pods", "-l", "app.kubernetes.io/component=server", "-o", `jsonpath={range .items[?(@.status.containerStatuses[0].ready==true)]}{.metadata.name}={.status.podIP} {end}`))
 		for _, entry := range list {
@@ -109,7 +110,7 @@ func (s standbys) active(t *testing.T) (pod string) {
 				pod = name
 			}
 		}
-		return len(list) == 2 && pod != ""
+		return len(list) == s.replicas && pod != ""
 	})
 	return pod
 }
@@ -130,6 +131,12 @@ func role(ip string) string {
 // installStandbys installs the chart with two servers and PostgreSQL; the file has the objects of the chart.
 func installStandbys(t *testing.T, namespace, file string) standbys {
 	t.Helper()
+	return installServers(t, namespace, file, 2)
+}
+
+// installServers is installStandbys with a number of servers.
+func installServers(t *testing.T, namespace, file string, replicas int) standbys {
+	t.Helper()
 	address := address(t)
 	manifest, err := os.ReadFile(file)
 	if err != nil {
@@ -140,7 +147,7 @@ func installStandbys(t *testing.T, namespace, file string) standbys {
 	apply(t, "{apiVersion: v1, kind: Secret, metadata: {name: database}, stringData: {password: password-of-the-test}}", "--namespace", namespace)
 	// The rights are for a service account of the namespace for which the chart was rendered.
 	apply(t, strings.ReplaceAll(string(manifest), "namespace: modbox\n", "namespace: "+namespace+"\n"), "--namespace", namespace)
-	s := standbys{namespace: namespace, dir: serverVolume(t, namespace, "modbox-state")}
+	s := standbys{namespace: namespace, replicas: replicas, dir: serverVolume(t, namespace, "modbox-state")}
 	importImage(t, namespace, s.active(t), s.dir, "modbox/base")
 	token, err := os.ReadFile(filepath.Join(s.dir, "state/token"))
 	if err != nil {

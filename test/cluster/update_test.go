@@ -246,7 +246,7 @@ func (s standbys) update(t *testing.T) {
 		rolled := time.Since(began)
 		until(t, "the Pods before are gone", func() bool {
 			now := pods()
-			return len(now) == 2 && !slices.ContainsFunc(now, func(name string) bool { return slices.Contains(before, name) })
+			return len(now) == s.replicas && !slices.ContainsFunc(now, func(name string) bool { return slices.Contains(before, name) })
 		})
 		t.Logf("update %d: the new servers were ready after %v, the old gone after %v", n+1, rolled, time.Since(began))
 		k.goOn()
