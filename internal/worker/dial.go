@@ -58,9 +58,11 @@ type Dialer struct {
 	mu   sync.Mutex
 	cert *tls.Certificate // guarded by mu; nil before the first join
 
-	atMu sync.Mutex
-	at   string // guarded by atMu; the address that had the last connection
-	past bool   // guarded by atMu; other addresses are tried before it
+	atMu   sync.Mutex
+	at     string               // guarded by atMu; the address that had the last connection
+	past   bool                 // guarded by atMu; other addresses are tried before it
+	among  int                  // guarded by atMu; the number of addresses
+	silent map[string]time.Time // guarded by atMu; when no answer came from an address
 }
 
 // NewDialer returns the dialer of a worker for the control plane at one of the addresses, each a host with a port. tokenText is the
@@ -78,7 +80,7 @@ func NewDialer(addresses []string, worker *State, tokenText string, log *slog.Lo
 	if err != nil {
 		return nil, err
 	}
-	return &Dialer{addresses: addresses, id: worker.ID(), key: worker.key, token: t, log: log}, nil
+	return &Dialer{addresses: addresses, id: worker.ID(), key: worker.key, token: t, log: log, silent: map[string]time.Time{}}, nil
 }
 
 // Run connects to the control plane, again whenever a connection has ended, and calls serve with each
@@ -140,6 +142,31 @@ func (d *Dialer) leaveAt() {
 	d.past = true
 }
 
+const (
+	// connectTime bounds the wait for the answer of one of several addresses: the machine or Pod of a server may have vanished.
+	connectTime = 2 * time.Second
+	// silentTime is the time for which such an address is not tried, while there are others.
+	silentTime = 30 * time.Second
+)
+
+// connect makes a connection to an address.
+func (d *Dialer) connect(ctx context.Context, address string) (net.Conn, error) {
+	d.atMu.Lock()
+	dialer := net.Dialer{KeepAliveConfig: keepAlive}
+	if d.among > 1 {
+		dialer.Timeout = connectTime
+	}
+	d.atMu.Unlock()
+	conn, err := dialer.DialContext(ctx, "tcp", address)
+	var late net.Error
+	if err != nil && errors.As(err, &late) && late.Timeout() {
+		d.atMu.Lock()
+		d.silent[address] = time.Now()
+		d.atMu.Unlock()
+	}
+	return conn, err
+}
+
 // order returns the addresses, with each address of a DNS name, in the order in which they are to be tried.
 func (d *Dialer) order(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, greetTimeout)
@@ -158,11 +185,21 @@ func (d *Dialer) order(ctx context.Context) []string {
 	}
 	d.atMu.Lock()
 	defer d.atMu.Unlock()
+	d.among = len(list)
 	if i := slices.Index(list, d.at); i >= 0 {
 		if d.past {
 			i++
 		}
 		list = slices.Concat(list[i:], list[:i])
+	}
+	for address, since := range d.silent {
+		if time.Since(since) > silentTime {
+			delete(d.silent, address)
+		}
+	}
+	answering := slices.DeleteFunc(slices.Clone(list), func(address string) bool { return !d.silent[address].IsZero() })
+	if len(answering) > 0 {
+		return answering
 	}
 	return list
 }
@@ -232,7 +269,7 @@ func (d *Dialer) dial(ctx context.Context, protocol string, certs ...tls.Certifi
 func (d *Dialer) dialAddress(ctx context.Context, address, protocol string, certs ...tls.Certificate) (*tls.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, greetTimeout)
 	defer cancel()
-	plain, err := (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext(ctx, "tcp", address)
+	plain, err := d.connect(ctx, address)
 	if err != nil {
 		return nil, err
 	}

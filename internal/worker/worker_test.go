@@ -273,6 +273,37 @@ func TestRefusedByOthers(t *testing.T) {
 	}
 }
 
+// TestSilentAddress checks that an address from which no answer came is left out for a while, unless there is no other.
+func TestSilentAddress(t *testing.T) {
+	c := newControl(t)
+	d := c.dialer(t, c.token)
+	own := c.Addr().String()
+	d.addresses = []string{"192.0.2.1:7071", own} // nobody has the first, but a router may say so
+	d.silent["192.0.2.1:7071"] = time.Now()
+	if err := d.once(t.Context(), echoes); err != nil {
+		t.Fatalf("connect: %v", err)
+	}
+	<-c.attached
+	if list := d.order(t.Context()); len(list) != 1 || list[0] != own || d.among != 2 {
+		t.Errorf("order() = %v of %d", list, d.among)
+	}
+	d.silent[own] = time.Now()
+	if list := d.order(t.Context()); len(list) != 2 {
+		t.Errorf("without an address that answers order() = %v", list)
+	}
+	for address := range d.silent {
+		d.silent[address] = time.Now().Add(-2 * silentTime)
+	}
+	if list := d.order(t.Context()); len(list) != 2 || len(d.silent) != 0 {
+		t.Errorf("after a while order() = %v", list)
+	}
+	ctx, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	if _, err := d.connect(ctx, own); err == nil || d.silent[own].IsZero() {
+		t.Errorf("connect() without time = %v, and %v", err, d.silent)
+	}
+}
+
 // TestSilentClients checks that clients that say nothing do not keep workers away for ever.
 func TestSilentClients(t *testing.T) {
 	c := newControl(t)
