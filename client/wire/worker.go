@@ -13,6 +13,7 @@ type Worker struct {
 	MemoryPromisedBytes    int64      `json:"memory_promised_bytes" doc:"Sum of the memory limits of its sandboxes."`
 	MemoryPromisedMaxBytes int64      `json:"memory_promised_max_bytes" doc:"How much memory may be promised; 0 for no limit."`
 	Cores                  int        `json:"cores" doc:"Processor cores of the machine; 0 if they are not known."`
+	ShardRanges            string     `json:"shard_ranges,omitempty" doc:"With several active servers, the ranges of the sandboxes of its server, as digits of their ids; its sandboxes are resumed on workers with the same ranges. Absent if a single server is active."`
 	Version                string     `json:"version" doc:"Version of its program."`
 	Address                string     `json:"address" doc:"Where its last connection came from."`
 	ConnectedAt            *time.Time `json:"connected_at,omitempty" doc:"When the connection began; absent while it is away."`

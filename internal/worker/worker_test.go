@@ -273,7 +273,7 @@ func TestRefusedByOthers(t *testing.T) {
 	}
 }
 
-// TestSilentAddress checks that an address from which no answer came is left out for a while, unless there is no other.
+// TestSilentAddress checks that a worker does not try an address without an answer for a while, if there is another.
 func TestSilentAddress(t *testing.T) {
 	c := newControl(t)
 	d := c.dialer(t, c.token)

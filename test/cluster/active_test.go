@@ -20,7 +20,7 @@ import (
 func TestActiveServers(t *testing.T) {
 	s := installServers(t, "active", os.Getenv("MODBOX_TEST_CHART_ACTIVE"), 3)
 	s.divided(t, func(ids []string) {
-		until(t, "both workers have their sandboxes", func() bool { // what a server says of the worker of another is some seconds old
+		until(t, "both workers have their sandboxes", func() bool { // the numbers of another server's worker are some seconds old
 			list := s.twoWorkers(t)
 			return list[0].Sandboxes > 0 && list[1].Sandboxes > 0 && list[0].Sandboxes+list[1].Sandboxes == len(ids)
 		})

@@ -64,11 +64,11 @@ func (h *Workers) list(_ context.Context, in *route.PageInput) (*route.Body[wire
 	}
 	return route.PagedOf(*in, list, nil, page.Order[fleet.Worker]{
 		Name: "workers", Key: func(w fleet.Worker) string { return page.ByTime(w.JoinedAt, w.ID) },
-	}, show)
+	}, h.show)
 }
 
 func (h *Workers) get(_ context.Context, in *WorkerRef) (*route.Body[wire.Worker], error) {
-	return answer(h.find(in.Worker))
+	return h.answer(h.find(in.Worker))
 }
 
 func (h *Workers) update(ctx context.Context, in *updateInput) (*route.Body[wire.Worker], error) {
@@ -81,7 +81,7 @@ func (h *Workers) update(ctx context.Context, in *updateInput) (*route.Body[wire
 		}
 		w, err = h.Fleet.Use(ctx, w.ID, status)
 	}
-	return answer(w, err)
+	return h.answer(w, err)
 }
 
 func (h *Workers) delete(ctx context.Context, in *deleteInput) (*struct{}, error) {
@@ -110,14 +110,14 @@ func (h *Workers) find(ref string) (fleet.Worker, error) {
 	return h.Fleet.Find(ref)
 }
 
-func answer(w fleet.Worker, err error) (*route.Body[wire.Worker], error) {
+func (h *Workers) answer(w fleet.Worker, err error) (*route.Body[wire.Worker], error) {
 	if err != nil {
 		return nil, err
 	}
-	return route.Reply(show(w)), nil
+	return route.Reply(h.show(w)), nil
 }
 
-func show(w fleet.Worker) wire.Worker {
+func (h *Workers) show(w fleet.Worker) wire.Worker {
 	state := "away"
 	switch {
 	case w.Status == worker.Lost:
@@ -128,6 +128,6 @@ func show(w fleet.Worker) wire.Worker {
 	return wire.Worker{
 		ID: w.ID, Name: w.Name, State: state, Draining: w.Status == worker.Draining, Sandboxes: w.Boxes,
 		MemoryBytes: w.MemoryBytes, MemoryPromisedBytes: w.PromisedBytes, MemoryPromisedMaxBytes: w.PromisedMaxBytes, Cores: w.Cores,
-		Version: w.Version, Address: w.Address, ConnectedAt: route.Optional(w.ConnectedAt), SeenAt: w.SeenAt, CreatedAt: w.JoinedAt,
+		ShardRanges: h.Fleet.RangesOf(w), Version: w.Version, Address: w.Address, ConnectedAt: route.Optional(w.ConnectedAt), SeenAt: w.SeenAt, CreatedAt: w.JoinedAt,
 	}
 }

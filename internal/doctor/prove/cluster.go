@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -212,10 +213,12 @@ func (p *clusterProof) drain(ctx context.Context) (string, error) {
 	}
 	var others []string
 	var own *client.Worker
+	if i := slices.IndexFunc(list, func(w client.Worker) bool { return w.Name == p.worker }); i >= 0 {
+		own = &list[i]
+	}
 	for _, w := range list {
 		switch {
-		case w.Name == p.worker:
-			own = &w
+		case own == nil || w.Name == p.worker || w.ShardRanges != own.ShardRanges: // the sandbox stays with its server
 		case w.State == connected && !w.Draining && (w.MemoryPromisedMaxBytes == 0 || w.MemoryPromisedMaxBytes-w.MemoryPromisedBytes >= memoryBytes):
 			others = append(others, w.Name)
 		}

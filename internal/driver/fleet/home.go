@@ -49,6 +49,15 @@ func (f *foreign) AllWorkers() []Worker {
 	return list
 }
 
+// RangesOf returns the digits of the ranges of the server of a worker; "" if there is a single server.
+func (f *foreign) RangesOf(w Worker) string {
+	i := slices.IndexFunc(f.servers, func(part sandbox.Ranges) bool { return part.HasRange(w.Home) })
+	if i < 0 || !f.several() {
+		return ""
+	}
+	return f.servers[i].Digits()
+}
+
 // Elsewhere returns an error for a worker that another server has. Errors: [worker.ErrElsewhere].
 func (f *foreign) Elsewhere(id string) error {
 	if _, err := f.to.Worker(id); err == nil || !f.several() {

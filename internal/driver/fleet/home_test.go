@@ -182,6 +182,9 @@ func TestHomes(t *testing.T) {
 				return fmt.Errorf("%+v", w)
 			}
 			names[w.Name] = true
+			if ranges := again.RangesOf(w); ranges != s.parts[w.Home/4].Digits() {
+				return fmt.Errorf("%s is of the server of %s", w.ID, ranges)
+			}
 		}
 		if len(list) != 8 || len(names) != 8 {
 			return fmt.Errorf("%d workers with the names %v", len(list), names)

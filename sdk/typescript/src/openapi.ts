@@ -6426,6 +6426,8 @@ export interface components {
              * @description Processor cores of the machine; 0 if they are not known.
              */
             cores: number;
+            /** @description With several active servers, the ranges of the sandboxes of its server, as digits of their ids; its sandboxes are resumed on workers with the same ranges. Absent if a single server is active. */
+            shard_ranges?: string;
             /** @description Version of its program. */
             version: string;
             /** @description Where its last connection came from. */

@@ -2039,6 +2039,8 @@ export interface Worker {
   memoryPromisedMaxBytes: number;
   /** Processor cores of the machine; 0 if they are not known. */
   cores: number;
+  /** With several active servers, the ranges of the sandboxes of its server, as digits of their ids; its sandboxes are resumed on workers with the same ranges. Absent if a single server is active. */
+  shardRanges: string | undefined;
   /** Version of its program. */
   version: string;
   /** Where its last connection came from. */
@@ -2062,6 +2064,7 @@ export function worker(w: Wire["Worker"]): Worker {
     memoryPromisedBytes: w.memory_promised_bytes,
     memoryPromisedMaxBytes: w.memory_promised_max_bytes,
     cores: w.cores,
+    shardRanges: w.shard_ranges,
     version: w.version,
     address: w.address,
     connectedAt: w.connected_at,

@@ -1384,6 +1384,9 @@ class Worker:
     memory_promised_max_bytes: int = 0
     #: Processor cores of the machine; 0 if they are not known.
     cores: int = 0
+    #: With several active servers, the ranges of the sandboxes of its server, as digits of their ids; its sandboxes
+    #: are resumed on workers with the same ranges. Absent if a single server is active.
+    shard_ranges: Optional[str] = None
     #: Version of its program.
     version: str = ""
     #: Where its last connection came from.
