@@ -19,6 +19,7 @@ import (
 // TestActiveServers installs the chart with two servers that are active at the same time, a standby, and a worker for each active server.
 func TestActiveServers(t *testing.T) {
 	s := installServers(t, "active", os.Getenv("MODBOX_TEST_CHART_ACTIVE"), 3)
+	removeWorkersFirst(t, s.namespace)
 	s.divided(t, func(ids []string) {
 		until(t, "both workers have their sandboxes", func() bool { // the numbers of another server's worker are some seconds old
 			list := s.twoWorkers(t)
