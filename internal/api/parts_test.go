@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -334,5 +335,33 @@ func TestSlugAtParts(t *testing.T) {
 		if before, after := in(ws.Slug), in(fmt.Sprint("after", n)); before != 404 || after != 200 {
 			t.Errorf("by its former slug: %d, by its slug: %d; want 404 and 200", before, after)
 		}
+	}
+}
+
+// TestQuotaReleasedAtParts: a create that waits for a quota at a server is woken by the end of a sandbox at another.
+func TestQuotaReleasedAtParts(t *testing.T) {
+	parts := apitest.NewParts(t, 2)
+	parts[0].Want(200, "PUT", "/v1/workspaces/default/quota", map[string]any{"sandboxes": 1})
+	for round := range 4 {
+		n := round % 2
+		create(parts[n], fmt.Sprint("q", round))
+		created := make(chan int)
+		go func() {
+			created <- parts[1-n].Do("POST", "/v1/sandboxes", map[string]any{"name": "waits", "wait_for_quota_seconds": 60}).Status
+		}()
+		for parts[1-n].Lifecycle.Quotas().Waiting(home(t, parts[0])) == 0 {
+			runtime.Gosched()
+		}
+		woken := parts[1-n].Lifecycle.Quotas().Changed()
+		parts[n].Want(200, "DELETE", "/v1/sandboxes/"+fmt.Sprint("q", round), nil)
+		select {
+		case <-woken:
+		case <-time.After(30 * time.Second):
+			t.Errorf("server %d is not told of the end of a sandbox at the other", 1-n)
+		}
+		if status := <-created; status != 201 {
+			t.Errorf("the create that waited: %d", status)
+		}
+		parts[n].Want(200, "DELETE", "/v1/sandboxes/waits", nil)
 	}
 }

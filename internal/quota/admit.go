@@ -126,6 +126,19 @@ func (c *Controller) Released() {
 	c.released.Send()
 }
 
+// Follow calls Released after each close of a channel that released returns, until ctx ends: other servers may have freed capacity.
+func (c *Controller) Follow(ctx context.Context, released func() <-chan struct{}) {
+	for next := released(); ; {
+		select {
+		case <-next:
+			next = released() // before the requests try again
+			c.Released()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // Changed returns a channel that the next [Controller.Released] closes.
 func (c *Controller) Changed() <-chan struct{} { return c.released.Wait() }
 

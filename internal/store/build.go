@@ -52,6 +52,9 @@ func (s *Quotas) BeginBuild(ctx context.Context, id sandbox.ID, ws sandbox.Works
 func (s *Quotas) EndBuild(ctx context.Context, id sandbox.ID) error {
 	return s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "DELETE FROM builds WHERE id = $1", id)
+		if err == nil {
+			err = s.db.TellReleased(ctx, tx)
+		}
 		return err
 	})
 }

@@ -24,7 +24,11 @@ func (s *Sandboxes) Transition(ctx context.Context, id sandbox.ID, from, to sand
 		return sandbox.Sandbox{}, err
 	}
 	return s.change(ctx, id, func(ctx context.Context, tx *sql.Tx) (sandboxRow, error) {
-		return transition(ctx, tx, id, from, to, c, ev)
+		row, err := transition(ctx, tx, id, from, to, c, ev)
+		if err == nil && (to == sandbox.Paused || to == sandbox.Destroying || to.Ended()) {
+			err = s.db.TellReleased(ctx, tx)
+		}
+		return row, err
 	})
 }
 

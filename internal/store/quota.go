@@ -81,7 +81,7 @@ func (s *Quotas) SetQuota(ctx context.Context, ws sandbox.WorkspaceID, q quota.L
 				return err
 			}
 		}
-		return nil
+		return s.db.TellReleased(ctx, tx)
 	})
 	if err != nil {
 		return fmt.Errorf("set quota of workspace %s: %w", ws, err)

@@ -34,6 +34,7 @@ import (
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/quarantine"
 	"github.com/modbox/modbox/internal/registry"
+	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/secret"
 	"github.com/modbox/modbox/internal/sshkey"
 	"github.com/modbox/modbox/internal/store"
@@ -205,6 +206,9 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 func (s *Services) Start(ctx context.Context) error {
 	if err := s.Lifecycle.Start(ctx); err != nil {
 		return fmt.Errorf("start lifecycle: %w", err)
+	}
+	if st, work := s.ports.Store, s.Lifecycle.Work(); st.Ranges() != sandbox.AllRanges {
+		work.Go(func() { s.Lifecycle.Quotas().Follow(work.Context(), st.ReleasedElsewhere) })
 	}
 	s.Accounts.Start(ctx)
 	s.Events.Start()

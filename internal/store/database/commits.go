@@ -3,8 +3,11 @@ package database
 import (
 	"context"
 	"database/sql"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // commitsChannel gets a notification with each transaction of a server that owns a part of the shards. Its text is the name of the server.
@@ -18,24 +21,49 @@ func lockWritesAndTell(ctx context.Context, tx *sql.Tx, synchronous, name string
 	return err
 }
 
-// followCommits wakes the callers of [DB.Committed] after commits of other servers. It has a connection of its own, and wakes them at an
-// interval besides, because a notification may be missing, as behind a pooler. Stop ends it.
+// releasedPrefix begins the text of a notification on the same channel that a transaction of the server which follows has released something of a quota.
+const releasedPrefix = "released "
+
+// TellReleased tells the servers of the other parts of the shards, when the transaction is committed, that it has released something of a quota.
+func (d *DB) TellReleased(ctx context.Context, tx *sql.Tx) error {
+	e, ok := d.engine.(*pgEngine)
+	if !ok || d.Ranges() == sandbox.AllRanges {
+		return nil
+	}
+	_, err := tx.ExecContext(ctx, "SELECT pg_notify($1, $2)", commitsChannel, releasedPrefix+e.name)
+	return err
+}
+
+// ReleasedElsewhere returns a channel that is closed after a server of another part of the shards has called TellReleased, or may have.
+func (d *DB) ReleasedElsewhere() <-chan struct{} { return d.released.Wait() }
+
+// followCommits wakes the callers of [DB.Committed] and [DB.ReleasedElsewhere] after commits of other servers. It has a connection of its own, and
+// wakes the callers of Committed at an interval besides, because a notification may be missing, as behind a pooler. Stop ends it.
 func (d *DB) followCommits(e *pgEngine) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	heard := make(chan struct{}, 1)
 	var work sync.WaitGroup
-	work.Go(func() { e.hear(ctx, commitsChannel, e.name, heard) })
+	work.Go(func() {
+		e.hear(ctx, commitsChannel, func(text string) {
+			name, released := strings.CutPrefix(text, releasedPrefix)
+			if name == e.name {
+				return
+			}
+			if released || text == "" {
+				d.released.Send()
+			}
+			d.committed.Send()
+		})
+	})
 	work.Go(func() {
 		poll := time.NewTicker(followPoll)
 		defer poll.Stop()
 		for {
 			select {
-			case <-heard:
 			case <-poll.C:
+				d.committed.Send()
 			case <-ctx.Done():
 				return
 			}
-			d.committed.Send()
 		}
 	})
 	return func() {

@@ -47,6 +47,7 @@ type DB struct {
 	owner   *sandbox.Ownership // of shards
 
 	committed broadcast.Broadcast // sent after every commit of this process, and of servers that own other parts of the shards
+	released  broadcast.Broadcast // see ReleasedElsewhere
 	unfollow  func()              // ends the connection that hears of the commits of others; nil for none
 }
 

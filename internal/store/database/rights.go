@@ -26,7 +26,14 @@ func (d *DB) WatchRights(ctx context.Context, interval time.Duration, changed fu
 	var hearing sync.WaitGroup
 	defer hearing.Wait()
 	if e, ok := d.engine.(*pgEngine); ok {
-		hearing.Go(func() { e.hear(ctx, rightsChannel, "", heard) })
+		hearing.Go(func() {
+			e.hear(ctx, rightsChannel, func(string) {
+				select {
+				case heard <- struct{}{}:
+				default: // the reader has not looked since the last
+				}
+			})
+		})
 	}
 	poll := time.NewTicker(interval)
 	defer poll.Stop()
@@ -69,10 +76,10 @@ func (d *DB) TellRights(ctx context.Context, tx *sql.Tx) error {
 	return err
 }
 
-// hear sends to heard after each notification of a channel but those with a text, and when one may have been missed, until ctx ends.
-func (e *pgEngine) hear(ctx context.Context, channel, but string, heard chan<- struct{}) {
+// hear calls heard with the text of each notification of a channel, and with "" when some may have been missed, until ctx ends.
+func (e *pgEngine) hear(ctx context.Context, channel string, heard func(text string)) {
 	for ctx.Err() == nil {
-		_ = e.hearOnce(ctx, channel, but, heard) // the reader of heard looks for changes without it as well, and logs what fails
+		_ = e.hearOnce(ctx, channel, heard) // the callers look for changes without it as well, and log what fails
 		select {
 		case <-ctx.Done():
 		case <-time.After(followPause):
@@ -81,23 +88,18 @@ func (e *pgEngine) hear(ctx context.Context, channel, but string, heard chan<- s
 }
 
 // hearOnce is hear until its connection is lost.
-func (e *pgEngine) hearOnce(ctx context.Context, channel, but string, heard chan<- struct{}) error {
+func (e *pgEngine) hearOnce(ctx context.Context, channel string, heard func(text string)) error {
 	conn, err := listen(ctx, e.listener, channel)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // nothing is written
-	for told := true; ; {
-		if told {
-			select {
-			case heard <- struct{}{}:
-			default: // the reader has not looked since the last
-			}
-		}
+	for text := ""; ; {
+		heard(text)
 		n, err := conn.WaitForNotification(ctx)
 		if err != nil {
 			return err
 		}
-		told = but == "" || n.Payload != but
+		text = n.Payload
 	}
 }
