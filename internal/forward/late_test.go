@@ -403,7 +403,13 @@ func TestAskAround(t *testing.T) {
 	for i, ranges := range parts {
 		o := newOwner(t, ranges, func(w http.ResponseWriter, r *http.Request) error {
 			if r.URL.Path != fmt.Sprintf("/%d", i) {
-				return sandbox.Somewhere("there is no %s", r.URL.Path)
+				err := sandbox.Somewhere("there is no %s", r.URL.Path)
+				if r.Header.Get("Dialect") == "" {
+					return err
+				}
+				edge.Log(r.Context(), err)
+				_, writeErr := io.WriteString(w, err.Message) // with the status 200
+				return writeErr
 			}
 			body, err := io.ReadAll(r.Body)
 			if err == nil {
@@ -421,6 +427,12 @@ func TestAskAround(t *testing.T) {
 		if resp, answer := request(t, "POST", all[0].url+fmt.Sprintf("/%d", i), body); answer != fmt.Sprintf("%d has %d bytes", i, len(body)) {
 			t.Errorf("what server %d has: %s %s", i, resp.Status, answer)
 		}
+	}
+	if _, answer := request(t, "GET", all[0].url+"/2", "", "Dialect", "x"); answer != "2 has 0 bytes" {
+		t.Errorf("what server 2 has, in a dialect: %s", answer)
+	}
+	if resp, answer := request(t, "GET", all[0].url+"/9", "", "Dialect", "x"); answer != "there is no /9" || resp.StatusCode != http.StatusOK {
+		t.Errorf("what no server has, in a dialect: %s %s", resp.Status, answer)
 	}
 	for _, o := range all {
 		o.served.Store(0)

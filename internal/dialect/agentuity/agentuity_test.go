@@ -53,6 +53,35 @@ func create(t *testing.T, s *apitest.Server, body map[string]any) string {
 	return id
 }
 
+// TestSandboxOfOtherServer: each of several servers answers requests about the sandboxes, executions and builds of the others.
+func TestSandboxOfOtherServer(t *testing.T) {
+	parts := apitest.NewParts(t, 2)
+	for n, s := range parts {
+		id := create(t, parts[1-n], map[string]any{})
+		if _, a := call(t, s, "GET", "/sandbox/"+id, nil); !a.Success {
+			t.Errorf("the sandbox: %+v", a)
+		}
+		_, a := call(t, s, "POST", "/sandbox/"+id+"/execute", map[string]any{"command": []string{"sh", "-c", "echo out"}})
+		execution, _ := a.Data["executionId"].(string)
+		if !a.Success || execution == "" {
+			t.Fatalf("execute: %+v", a)
+		}
+		if _, a := call(t, s, "GET", "/sandbox/execution/"+execution+"?wait=60s", nil); a.Data["status"] != "completed" {
+			t.Errorf("the execution: %+v", a)
+		}
+		if _, a := call(t, s, "POST", "/sandbox/snapshots/build", map[string]any{"runtime": "modbox/code-exec", "name": fmt.Sprint("b", n)}); !a.Success {
+			t.Fatalf("build: %+v", a)
+		} else if build, _ := a.Data["snapshotId"].(string); build == "" {
+			t.Errorf("build: %+v", a)
+		} else if _, a := call(t, parts[1-n], "POST", "/sandbox/snapshots/"+build+"/finalize", map[string]any{"fileCount": 0, "env": map[string]string{"A": "b"}}); a.Code == "SNAPSHOT_NOT_FOUND" {
+			t.Errorf("the other server does not know the build: %+v", a)
+		}
+		if a := s.Do("DELETE", "/sandbox/"+id, nil); a.Status != http.StatusOK && a.Status != http.StatusNoContent {
+			t.Errorf("delete: %d %s", a.Status, a.Body)
+		}
+	}
+}
+
 func TestErrorsHaveTheStatusTheClientNeeds(t *testing.T) {
 	s := server(t)
 	none := "sbx_" + strings.Repeat("0", 32)
