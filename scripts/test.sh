@@ -65,7 +65,7 @@ suite_docker() { use_cached_images && MODBOX_TEST_GVISOR=1 MODBOX_TEST_DOCKER=1 
 # The store, and the packages whose promises depend on it, on PostgreSQL: one server, and a database for each test. Then several servers on a database; at the
 # end the tests of the API, whose requests go to another server than the server of the sandbox.
 suite_postgres() {
-	tidily scripts/with-postgres.sh go test -v -count=1 -timeout 60m ./internal/store ./internal/store/{accounts,imagerows,webhookrows} ./internal/{audit,eventstream,registry,catalogue} &&
+	tidily scripts/with-postgres.sh go test -v -count=1 -timeout 60m ./internal/store ./internal/store/{accounts,imagerows,webhookrows,workerrows} ./internal/{audit,eventstream,registry,catalogue} &&
 		tidily scripts/with-postgres.sh go test -v -count=1 -run Postgres ./internal/{server,cli} &&
 		tidily scripts/with-postgres.sh go test -v -count=1 -run 'Parts|Several|OtherServer|OfForwarded|BehindBalancer|OwnerOfShell' ./internal/{api,auth/sso/ssotest,console,dialect/e2b,mcphttp,sshd} &&
 		MODBOX_TEST_ELSEWHERE=1 tidily scripts/with-postgres.sh go test -v -count=1 -skip 'Parts|OtherServer|OfForwarded' ./internal/{api,proxy} ./internal/dialect/{agentuity,modbox}
