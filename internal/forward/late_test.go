@@ -491,3 +491,23 @@ func TestAskedInVain(t *testing.T) {
 		t.Error("a client may have nothing asked after its time")
 	}
 }
+
+// TestAddressBehindProxy checks that the owner gets the address of the operator's proxy, by which it judges what the proxy says of the client, as the first server has done.
+func TestAddressBehindProxy(t *testing.T) {
+	got := make(chan string, 1)
+	a := newOwner(t, halves[0], nil)
+	a.Lead(Server{Ranges: halves[1], Address: active(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.RemoteAddr }), Epoch: 1})
+	front := a.Late(sandbox.Own(halves[0]), edge.Handler(func(http.ResponseWriter, *http.Request) error { return sandbox.NewElsewhere(idOf(9)) }))
+	h := Arrive(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.RemoteAddr = "203.0.113.7:0" // as auth.Forwarded
+		edge.Wrap(a.cfg.Log, front).ServeHTTP(w, r)
+	}))
+	for _, path := range []string{"/v1/sandboxes/name", "/v1/sandboxes/" + string(idOf(9))} {
+		r := httptest.NewRequest("GET", path, nil)
+		r.RemoteAddr = "198.51.100.1:5"
+		h.ServeHTTP(httptest.NewRecorder(), r)
+		if address := <-got; address != "198.51.100.1:5" {
+			t.Errorf("%s came from %s", path, address)
+		}
+	}
+}
