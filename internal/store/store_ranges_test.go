@@ -573,3 +573,63 @@ func TestUnstoredOutputOfOwners(t *testing.T) {
 		}
 	}
 }
+
+// Servers that start at the same time get different generations, which are their epochs.
+func TestGenerationsOfServersDiffer(t *testing.T) {
+	needPostgres(t)
+	at := storetest.At(t, filepath.Join(t.TempDir(), "modbox.db"))
+	var mu sync.Mutex
+	seen := map[int64]bool{} // guarded by mu
+	var wg sync.WaitGroup
+	for _, r := range []sandbox.Ranges{lowerHalf, upperHalf} {
+		s, err := owner(t, at, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() {
+			for range 50 {
+				id, err := s.Advance(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				if seen[id.Generation] {
+					t.Errorf("two servers have generation %d", id.Generation)
+				}
+				seen[id.Generation] = true
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// A server that starts keeps the mark of a server that has run for long and has just written: that needs it if it loses its connection.
+func TestMarkOfARunningServerStays(t *testing.T) {
+	needPostgres(t)
+	at := storetest.At(t, filepath.Join(t.TempDir(), "modbox.db"))
+	db := sqlOf(t, at)
+	lower, err := owner(t, at, lowerHalf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	advance := func() {
+		t.Helper()
+		if _, err := lower.Advance(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	advance()
+	if _, err := db.ExecContext(t.Context(), "UPDATE writers SET begun_at = 0"); err != nil {
+		t.Fatal(err)
+	}
+	advance()
+	if _, err := owner(t, at, upperHalf); err != nil {
+		t.Fatal(err)
+	}
+	var n int
+	if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM writers WHERE mark > 0").Scan(&n); err != nil || n == 0 {
+		t.Errorf("%d marks are left, %v", n, err)
+	}
+}
