@@ -23,7 +23,7 @@ import (
 func (e *env) other(t *testing.T) *env {
 	o := *e
 	e.owner, o.owner = sandbox.Own(sandbox.Parts(2)[0]), sandbox.Own(sandbox.Parts(2)[1])
-	o.host = newHost(t)
+	o.host, o.calls = newHost(t), agentapi.NewMemory(256<<20)
 	o.onLog = func(message string) {
 		if strings.HasPrefix(message, "sweep") || strings.Contains(message, "trying again") {
 			t.Errorf("the other server logs %q", message)
