@@ -68,6 +68,7 @@ suite_postgres() {
 	tidily scripts/with-postgres.sh go test -v -count=1 -timeout 60m ./internal/store ./internal/store/{accounts,imagerows,webhookrows,workerrows} ./internal/{audit,eventstream,registry,catalogue} &&
 		tidily scripts/with-postgres.sh go test -v -count=1 -run Postgres ./internal/{server,cli} &&
 		tidily scripts/with-postgres.sh go test -v -count=1 -run 'Parts|Several|OtherServer|OfForwarded|BehindBalancer|OwnerOfShell' ./internal/{api,auth/sso/ssotest,console,dialect/e2b,mcphttp,sshd} &&
+		tidily scripts/with-postgres.sh go test -v -count=1 -run 'OtherServer|AnotherServer|ThePrimary|TwoServers' ./internal/lifecycle &&
 		MODBOX_TEST_ELSEWHERE=1 tidily scripts/with-postgres.sh go test -v -count=1 -skip 'Parts|OtherServer|OfForwarded' ./internal/{api,proxy} ./internal/dialect/{agentuity,modbox}
 }
 # The object store, and archives and backups in it, on a real S3 server and on Azurite, the server of Azure Blob Storage for tests; the suite go runs the same tests on directories.
