@@ -453,19 +453,15 @@ func TestServersOfParts(t *testing.T) {
 	other, others := f.Service, f.images
 	f.owner = sandbox.Own(sandbox.Parts(2)[0])
 	f.restart(imagerows.NewStored(f.store.DB))
+	digest := f.commitAlone("a", noise(5<<20))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		other.Run(ctx, others.Verifier().Files, others.Verifier().Check)
 	}()
-	digest := f.commitAlone("a", noise(5<<20))
 	f.save(digest)
 	before := f.objects()
-	both := *f
-	if both.Service = other; both.sent() != 0 {
-		t.Errorf("the other server has sent %v bytes", both.sent())
-	}
 	if err := os.Remove(f.resolve(digest)); err != nil {
 		t.Fatal(err)
 	}
@@ -476,6 +472,10 @@ func TestServersOfParts(t *testing.T) {
 	}
 	cancel()
 	<-ended
+	both := *f
+	if both.Service = other; both.sent() != 0 {
+		t.Errorf("the other server has sent %v bytes", both.sent())
+	}
 	if got := f.objects(); !slices.Equal(got, before) {
 		t.Errorf("objects %v after the other server, want %v", got, before)
 	}
