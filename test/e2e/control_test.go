@@ -179,10 +179,10 @@ func (s *controlServer) metric(name string) (n float64) {
 }
 
 // joinWorker starts a worker for servers with one state directory.
-func joinWorker(t *testing.T, stateDir string, addresses ...string) *workerProcess {
+func joinWorker(t *testing.T, name, stateDir string, addresses ...string) *workerProcess {
 	t.Helper()
 	token := filepath.Join(t.TempDir(), "token")
-	w := newWorkerProcess(t, "worker-1", stateDir, token, addresses[0])
+	w := newWorkerProcess(t, name, stateDir, token, addresses[0])
 	w.args[2] = strings.Join(addresses, ",")
 	until(t, "the token is made", func() bool {
 		text, err := os.ReadFile(filepath.Join(stateDir, "worker", "token"))
@@ -240,7 +240,7 @@ func TestControl(t *testing.T) {
 	if status, body := visit(t, "GET", s.url+"/v1/sandboxes", "", nil); status != http.StatusServiceUnavailable || !strings.Contains(body, "unavailable") {
 		t.Errorf("a request before a worker has joined: %d %s", status, body)
 	}
-	joinWorker(t, stateDir, s.workers)
+	joinWorker(t, "worker-1", stateDir, s.workers)
 	s.active()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
 	if err != nil {
@@ -308,7 +308,7 @@ func TestStandby(t *testing.T) {
 	args := []string{"--standby", "true", "--database-url", cluster.URL("postgres")}
 	a, b := newControlServer(t, stateDir, args...), newControlServer(t, stateDir, args...)
 	a.launch()
-	w := joinWorker(t, stateDir, a.workers, b.workers)
+	w := joinWorker(t, "worker-1", stateDir, a.workers, b.workers)
 	a.active()
 	b.launch()
 	b.forwards()

@@ -49,7 +49,7 @@ func TestLostCheckpointsS3(t *testing.T) {
 	args := []string{"--database-url", cluster.URL("postgres"), "--archive-url", proxy.URL("archive"), "--archive-images", "true", "--archive-copies", "true"}
 	a, b := newControlServer(t, lost, args...), newControlServer(t, next, args...)
 	a.launch()
-	joinWorker(t, lost, a.workers, b.workers)
+	joinWorker(t, "worker-1", lost, a.workers, b.workers)
 	a.active()
 	a.buildBusybox()
 	create := func(interval time.Duration) string {

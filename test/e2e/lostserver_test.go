@@ -27,7 +27,7 @@ func TestLostControlServerS3(t *testing.T) {
 	args := []string{"--database-url", cluster.URL("postgres"), "--archive-url", bucket.URL("archive"), "--archive-output", "true", "--archive-images", "true", "--archive-copies", "true"}
 	a, b := newControlServer(t, lost, args...), newControlServer(t, next, args...)
 	a.launch()
-	joinWorker(t, lost, a.workers, b.workers)
+	joinWorker(t, "worker-1", lost, a.workers, b.workers)
 	a.active()
 	a.buildBusybox()
 	sb, err := a.Sandboxes.Create(t.Context(), client.CreateOptions{Image: "app:v1", WaitUpTo: 5 * time.Minute})

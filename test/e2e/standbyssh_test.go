@@ -60,7 +60,7 @@ func TestStandbySSH(t *testing.T) {
 	at := freePort(t)
 	a, b := newControlServer(t, stateDir, slices.Concat(args, []string{freePort(t)})...), newControlServer(t, stateDir, slices.Concat(args, []string{at})...)
 	a.launch()
-	joinWorker(t, stateDir, a.workers, b.workers)
+	joinWorker(t, "worker-1", stateDir, a.workers, b.workers)
 	a.active()
 	b.launch()
 	b.forwards()

@@ -20,11 +20,14 @@ func (w *workerProcess) has(id string) bool {
 	return len(found) > 0
 }
 
-// until calls f until it reports true.
-func until(t *testing.T, what string, f func() bool) {
+// until calls f until it reports true. If it does not within 5 minutes, the test fails, with what more returns.
+func until(t *testing.T, what string, f func() bool, more ...func() string) {
 	t.Helper()
 	for end := time.Now().Add(5 * time.Minute); !f(); time.Sleep(20 * time.Millisecond) { // polling another process
 		if time.Now().After(end) {
+			for _, text := range more {
+				what += ": " + text()
+			}
 			t.Fatalf("not within 5 minutes: %s", what)
 		}
 	}
