@@ -155,7 +155,7 @@ func (p perSandbox) image(t *testing.T) {
 		}
 		kubectl(t, "", "-n", perSandboxNamespace, "patch", "configmap", "modbox-sandbox", "--type=merge", "-p", string(patch))
 		kubectl(t, "", "-n", perSandboxNamespace, "rollout", "restart", "statefulset/modbox")
-		kubectl(t, "", "-n", perSandboxNamespace, "rollout", "status", "--timeout", timeLimit.String(), "statefulset/modbox")
+		p.rolledOut(t)
 	}
 	restore := sync.OnceFunc(func() { set(template) })
 	defer restore()
@@ -203,7 +203,7 @@ func (p perSandbox) away(t *testing.T) {
 	p.count(t, paused, 2)
 	p.destroy(t, goesOn, leaves, paused)
 	kubectl(t, "", "wait", "--for=condition=Ready", "--timeout", timeLimit.String(), "node", "--all")
-	kubectl(t, "", "-n", perSandboxNamespace, "rollout", "status", "--timeout", timeLimit.String(), "statefulset/modbox")
+	p.rolledOut(t)
 	for line := range strings.Lines(kubectl(t, "", "-n", perSandboxNamespace, "logs", "modbox-0")) {
 		if !strings.HasPrefix(line, "{") {
 			t.Errorf("a line of the server's log is no JSON: %s", line)

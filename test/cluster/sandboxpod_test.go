@@ -133,7 +133,7 @@ func (p perSandbox) life(t *testing.T) {
 	}
 
 	kubectl(t, "", "-n", perSandboxNamespace, "delete", "pod", "modbox-0", "--grace-period=0", "--force")
-	kubectl(t, "", "-n", perSandboxNamespace, "rollout", "status", "--timeout", timeLimit.String(), "statefulset/modbox")
+	p.rolledOut(t)
 	count(3)
 
 	// As the drain of a node.
@@ -204,11 +204,21 @@ func (p perSandbox) copies(t *testing.T) {
 	p.none(t, "after the end of the sandboxes")
 }
 
+// rolledOut waits until the server has started anew and the Service leads to it, which takes a moment longer.
+func (p perSandbox) rolledOut(t *testing.T) {
+	t.Helper()
+	kubectl(t, "", "-n", perSandboxNamespace, "rollout", "status", "--timeout", timeLimit.String(), "statefulset/modbox")
+	until(t, "the Service leads to the server", func() bool {
+		_, err := p.Version(t.Context())
+		return err == nil
+	})
+}
+
 // set starts the server anew with other environment variables: NAME=value, or NAME- to remove it.
-func (perSandbox) set(t *testing.T, variables ...string) {
+func (p perSandbox) set(t *testing.T, variables ...string) {
 	t.Helper()
 	kubectl(t, "", append([]string{"-n", perSandboxNamespace, "set", "env", "statefulset/modbox"}, variables...)...)
-	kubectl(t, "", "-n", perSandboxNamespace, "rollout", "status", "--timeout", timeLimit.String(), "statefulset/modbox")
+	p.rolledOut(t)
 }
 
 // crash kills the server in the middle of creates, and checks that no Pod remains but the Pods of sandboxes that exist.
@@ -236,7 +246,7 @@ func (p perSandbox) crash(t *testing.T) {
 		all.Wait()
 		// Its container is started again later and later.
 		kubectl(t, "", "-n", perSandboxNamespace, "delete", "pod", "modbox-0", "--grace-period=0", "--force")
-		kubectl(t, "", "-n", perSandboxNamespace, "rollout", "status", "--timeout", timeLimit.String(), "statefulset/modbox")
+		p.rolledOut(t)
 		until(t, "every sandbox that exists can be destroyed", func() bool {
 			left := 0
 			for sb, err := range p.Sandboxes.List(client.ListOptions{}).All(t.Context()) {

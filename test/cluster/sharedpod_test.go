@@ -63,7 +63,7 @@ func (p perSandbox) shared(t *testing.T) {
 	pods("after a resume", 2)
 
 	kubectl(t, "", "-n", perSandboxNamespace, "delete", "pod", "modbox-0", "--grace-period=0", "--force")
-	kubectl(t, "", "-n", perSandboxNamespace, "rollout", "status", "--timeout", timeLimit.String(), "statefulset/modbox")
+	p.rolledOut(t)
 	p.count(t, third, 2)
 	pause(first)
 	pods("after a restart of the server and a pause", 2)
