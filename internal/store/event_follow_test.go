@@ -78,7 +78,7 @@ func TestFollowOnPostgres(t *testing.T) {
 	if err := upper.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if upper, err = owner(t, at, sandbox.RangesFrom(8, 11)); err != nil {
+	if _, err = owner(t, at, sandbox.RangesFrom(8, 11)); err != nil {
 		t.Fatal(err)
 	}
 	want("after another server has a part of the ranges", server(sandbox.RangesFrom(12, 15), "a:1", 7))

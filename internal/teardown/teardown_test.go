@@ -124,5 +124,5 @@ func (w paged) List(_ context.Context, _ sandbox.Caller, f sandbox.Filter) (p pa
 }
 
 func (w paged) Destroy(ctx context.Context, c sandbox.Caller, ref string, cause sandbox.CauseCode) (sandbox.Sandbox, error) {
-	return sandboxes{w.workspace}.Destroy(ctx, c, ref, cause)
+	return sandboxes(w).Destroy(ctx, c, ref, cause)
 }

@@ -294,7 +294,14 @@ func (g *group) testKillActive(t *testing.T, x, y, z *controlServer, sx, sy *cli
 		t.Fatal(err)
 	}
 	y.end(os.Kill)
-	after := number(x) // waits at x until z has the part
+	until(t, "a command runs in the sandbox of the server that was killed", func() bool { // it waits at x until z has the part
+		_, err := x.Sandboxes.Exec(t.Context(), sy.ID, client.Command{Argv: []string{"/bin/true"}, Timeout: time.Minute})
+		if err != nil {
+			t.Logf("after the kill: %v", err) // the first command may be on its way to the server that is killed
+		}
+		return err == nil
+	})
+	after := number(x)
 	if after < before {
 		t.Errorf("the number was %d and is %d", before, after)
 	}

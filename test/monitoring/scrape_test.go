@@ -23,6 +23,8 @@ import (
 	"github.com/modbox/modbox/internal/driver/fleet"
 	"github.com/modbox/modbox/internal/forward"
 	"github.com/modbox/modbox/internal/metrics"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/turn"
 	"github.com/modbox/modbox/test/testserver"
 )
 
@@ -78,7 +80,7 @@ func addWorkers(t *testing.T, list map[string]*dto.MetricFamily) {
 	workers := metrics.New("")
 	workers.MustRegister(fleet.NewCollector(apitest.Workers(t, "one")))
 	workers.MustRegister(forward.New(forward.Config{Log: slog.New(slog.DiscardHandler)}).Collectors()...)
-	workers.MustRegister(forward.Role(true))
+	workers.MustRegister(forward.Role(true), turn.Collector(sandbox.AllRanges))
 	gathered, err := workers.Gather()
 	if err != nil {
 		t.Fatal(err)

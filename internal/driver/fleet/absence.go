@@ -141,7 +141,7 @@ func (d absent) readmit(m *member) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), saveTimeout)
 	defer cancel()
 	forget := func() error { return d.cfg.Rows.Delete(ctx, m.record.ID) } // the id does not change
-	again := (homes{d.Driver}).returning(m)
+	again := homes(d).returning(m)
 	if again != nil {
 		forget = func() error { return d.cfg.Rows.Save(ctx, again.record) }
 	}
