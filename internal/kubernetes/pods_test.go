@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -46,9 +47,10 @@ type cluster struct {
 	*gentype.FakeClientWithList[*corev1.Pod, *corev1.PodList]
 	clienttesting.Fake
 	pods     *kubernetes.Pods
-	lost     chan string  // id and reason
-	replaced atomic.Bool  // another server has taken over
-	asked    atomic.Int32 // calls that asked for that
+	lost     chan string   // id and reason
+	replaced atomic.Bool   // another server has taken over
+	asked    atomic.Int32  // calls that asked for that
+	watched  chan struct{} // closed when the Pods are watched
 }
 
 // installation and epoch are of the server of the tests.
@@ -84,10 +86,12 @@ func newClusterOf(t *testing.T, cfg kubernetes.Config, existing ...runtime.Objec
 			t.Fatal(err)
 		}
 	}
-	c := &cluster{lost: make(chan string, 10)}
+	c := &cluster{lost: make(chan string, 10), watched: make(chan struct{})}
+	begun := sync.OnceFunc(func() { close(c.watched) })
 	c.AddReactor("*", "*", clienttesting.ObjectReaction(objects))
 	c.AddWatchReactor("*", func(a clienttesting.Action) (bool, watch.Interface, error) {
 		w, err := objects.Watch(a.GetResource(), a.GetNamespace())
+		begun()
 		return true, w, err
 	})
 	c.FakeClientWithList = gentype.NewFakeClientWithList(&c.Fake, "boxes", corev1.SchemeGroupVersion.WithResource("pods"), corev1.SchemeGroupVersion.WithKind("Pod"),
@@ -120,6 +124,7 @@ func (c *cluster) start(t *testing.T, keep ...string) {
 	}); err != nil {
 		t.Fatal(err)
 	}
+	<-c.watched // unlike a real API server, the fake server forgets what changes between the list and the watch
 }
 
 // names returns the names of the Pods.
