@@ -43,7 +43,7 @@ type call struct {
 	answer    http.Header
 	// part is the range whose owner answers, or [anywhere].
 	part int
-	// hop is how the next server treats the request.
+	// hop tells the next server whether it may forward the request.
 	hop hop
 	// ask is whether each of the other servers gets the request, until a server does not refuse it. not are the servers that do not get it.
 	ask bool
@@ -216,8 +216,8 @@ func (c *call) attempt(r *http.Request, to *server) (resp *http.Response, again 
 	}
 	resp, err = c.forwarder.transport.RoundTrip(out)
 	used := sent.Load() || body != nil && body.used.Load()
-	// The status of a refusal is 200 in some dialects. Answers of programs in sandboxes have lost the header.
-	if err == nil && c.hop == final && resp.Header.Get(elsewhereHeader) != "" {
+	// The status of a refusal is 200 in some dialects. Answers of programs in sandboxes have lost the header, but for the answer that begins another protocol.
+	if err == nil && c.hop == final && resp.StatusCode != http.StatusSwitchingProtocols && resp.Header.Get(elsewhereHeader) != "" {
 		resp.Header.Del(elsewhereHeader)
 		if c.last {
 			c.forwarder.asks.inVain(c.caller)

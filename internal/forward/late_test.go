@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -231,15 +233,25 @@ func TestForgedRefusal(t *testing.T) {
 	}
 }
 
-// TestLateWebSocket checks that a WebSocket leads to the owner of the sandbox.
+// TestLateWebSocket checks that a WebSocket leads to a program in the sandbox at its owner, also if the program pretends that the owner refuses it.
 func TestLateWebSocket(t *testing.T) {
-	a, _ := pair(t, func(http.ResponseWriter, *http.Request) {}, func(w http.ResponseWriter, r *http.Request) error {
+	program := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(elsewhereHeader, "1")
 		c, err := websocket.Accept(w, r, nil)
 		if err != nil {
-			return err
+			return
 		}
 		defer func() { _ = c.CloseNow() }()
-		return c.Write(r.Context(), websocket.MessageText, []byte("the second server"))
+		_ = c.Write(r.Context(), websocket.MessageText, []byte("the second server"))
+	}))
+	t.Cleanup(program.Close)
+	at, err := url.Parse(program.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, _ := pair(t, func(http.ResponseWriter, *http.Request) {}, func(w http.ResponseWriter, r *http.Request) error {
+		httputil.NewSingleHostReverseProxy(at).ServeHTTP(w, r)
+		return nil
 	})
 	c, _, err := websocket.Dial(t.Context(), a.url, nil)
 	if err != nil {
