@@ -162,7 +162,7 @@ func TestDeletionOfAWorkspaceOnParts(t *testing.T) {
 			select {
 			case <-committed:
 			case <-late:
-				t.Fatalf("%d sandboxes are left of a workspace that server %d deletes", live(), n)
+				t.Fatalf("server %[2]d deletes a workspace, and %[1]d of its sandboxes are live", live(), n)
 			}
 		}
 	}

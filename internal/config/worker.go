@@ -68,7 +68,7 @@ func (r Replica) At(listening net.Addr) string {
 	return net.JoinHostPort(cmp.Or(r.Address, host), port)
 }
 
-// Parts returns the parts of the sandboxes, of which each active server owns a part.
+// Parts returns the parts of the sandboxes; each active server owns a part.
 func (r Replica) Parts() []sandbox.Ranges { return sandbox.Parts(max(1, r.Active)) }
 
 func (r Replica) validate(bad func(name, format string, args ...any)) {

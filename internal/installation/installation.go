@@ -5,7 +5,7 @@
 // A mark is a small file with the installation and the last generation of the database. A mark is
 // in the state directory, beside the files that outlive the machine, and another in the run
 // directory, beside the running sandboxes. The database is always written first, so a mark is never
-// ahead of its own database. Servers that work on parts of the sandboxes at the same time have a mark each, of which the newest counts.
+// ahead of its own database. Servers that work on parts of the sandboxes at the same time have a mark each; the newest mark counts.
 package installation
 
 import (

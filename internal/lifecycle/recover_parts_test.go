@@ -174,7 +174,7 @@ func TestOtherServersBoxes(t *testing.T) {
 	}
 	o.visit()
 	if got := e.host.ids(); !slices.Equal(got, []sandbox.ID{live.ID}) {
-		t.Errorf("boxes %v, want that of %s", got, live.ID)
+		t.Errorf("boxes %v, want the box of %s alone", got, live.ID)
 	}
 	usable(t, s, "live")
 }

@@ -21,7 +21,7 @@ type Rate struct {
 	At        time.Time // the time at which there were that many tokens
 }
 
-// NewRate returns a rate of which nothing was taken.
+// NewRate returns a rate with all its tokens.
 func NewRate(perMinute int64, now time.Time) Rate {
 	return Rate{PerMinute: perMinute, Tokens: float64(perMinute), At: now}
 }

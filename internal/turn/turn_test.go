@@ -78,7 +78,7 @@ func TestTablesOfAnEarlierVersion(t *testing.T) {
 	waits := begin(t, d.config(dir, 2))
 	more := func() {
 		t.Helper()
-		for range 3 { // of which the first may be from before
+		for range 3 { // the first look may be from before
 			select {
 			case <-d.looked:
 			case <-t.Context().Done():

@@ -17,7 +17,7 @@ import (
 	"github.com/modbox/modbox/internal/store/storetest"
 )
 
-// group is some servers with a database, a state directory and workers in common, of which two are active.
+// group is some servers that share a database, a state directory and workers. Two of them are active.
 type group struct {
 	t        *testing.T
 	stateDir string
@@ -48,7 +48,26 @@ func startGroup(t *testing.T, n int) *group {
 	for _, s := range g.servers {
 		s.ready(s.url+" answers", func(string) bool { return true })
 	}
+	t.Cleanup(func() { // before the servers and the workers end
+		if t.Failed() {
+			g.destroyAll()
+		}
+	})
 	return g
+}
+
+// destroyAll ends the sandboxes that a failed test has left, as far as the servers still can.
+func (g *group) destroyAll() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, s := range g.servers {
+		for sb, err := range s.Sandboxes.List(client.ListOptions{}).All(ctx) {
+			if err != nil {
+				break
+			}
+			_, _ = s.Sandboxes.Delete(ctx, sb.ID) // another server may have ended it, or runs in its place
+		}
+	}
 }
 
 // roles returns the servers that are active, and the others.
